@@ -317,6 +317,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
         most_files: open_file_limit.job_files,
         shortage: Arc::new(Shortage::default()),
         quota: Quota { of_job: config.spool_quota, reserve: config.spool_reserve, of_budget: None },
+        processor_limit: None,
         sandboxes,
         admission,
         secrets,

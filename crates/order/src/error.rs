@@ -150,6 +150,14 @@ pub enum Unacceptable {
         /// Uses that the terms permit.
         uses: u32,
     },
+    /// The order was used for as many jobs as its terms permit.
+    #[error("the order {serial} permits {jobs} jobs, and this worker has started that many others")]
+    NoMoreJobs {
+        /// Serial of the order.
+        serial: String,
+        /// Jobs that the terms permit.
+        jobs: u32,
+    },
     /// A field of the inputs may have any value.
     #[error("the order gives the input '{0}' no type, and its signer may not sign plans for any input")]
     UnboundInput(String),

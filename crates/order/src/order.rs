@@ -61,19 +61,25 @@ pub struct Terms {
     /// Root of the tree of the permitted inputs. Default: any input of the types.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs_sha256: Option<String>,
-    /// Limits of each attempt.
+    /// Limits of the jobs and of each attempt.
     #[serde(default, skip_serializing_if = "OrderLimits::is_empty")]
     pub limits: OrderLimits,
 }
 
-/// Limits of an attempt, which may only lower those of the worker.
+/// Limits of an order. Those of an attempt may only lower those of the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OrderLimits {
-    /// Seconds.
+    /// Maximum number of jobs of which a worker starts an attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jobs: Option<u32>,
+    /// Processor time of all tasks of an attempt, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_secs: Option<u64>,
+    /// Run time of an attempt, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall_secs: Option<u64>,
-    /// Bytes of all files that take outputs.
+    /// Bytes of all files that take the outputs of an attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_bytes: Option<u64>,
 }
@@ -122,6 +128,12 @@ impl Order {
         }
         if terms.uses == Some(0) {
             return Err("uses is 0: use 1 or more".into());
+        }
+        if terms.limits.jobs == Some(0) {
+            return Err("limits.jobs is 0: use 1 or more".into());
+        }
+        if terms.limits.cpu_secs == Some(0) {
+            return Err("limits.cpu_secs is 0: use 1 or more".into());
         }
         if terms.profile.as_deref().is_some_and(|profile| !is_profile_name(profile)) {
             return Err("profile is not the name of a profile".into());
@@ -174,7 +186,7 @@ mod tests {
             ("profile", json!("reader")),
             ("not_before", json!("2026-11-01T00:00:00Z")),
             ("inputs", json!({"file": {"type": "path", "under": "/data"}})),
-            ("limits", json!({"wall_secs": 60, "output_bytes": 1000})),
+            ("limits", json!({"jobs": 1, "cpu_secs": 1, "wall_secs": 60, "output_bytes": 1000})),
             ("inputs_sha256", json!("0".repeat(64))),
             ("serial", json!("01J.a_b-c:d")),
         ] {
@@ -191,7 +203,9 @@ mod tests {
             ("profile", json!("Reader"), "terms.profile is not the name"),
             ("inputs", json!({"other": {"type": "text"}}), "terms.inputs.other: no placeholder"),
             ("inputs_sha256", json!("F".repeat(64)), "terms.inputs_sha256 is not a SHA-256"),
-            ("limits", json!({"cpu_secs": 1}), "terms.limits.cpu_secs: unknown field"),
+            ("limits", json!({"jobs": 0}), "terms.limits.jobs is 0"),
+            ("limits", json!({"cpu_secs": 0}), "terms.limits.cpu_secs is 0"),
+            ("limits", json!({"memory": 1}), "terms.limits.memory: unknown field"),
             ("until", json!(1), "terms.until: unknown field"),
         ] {
             let error = with(field, &value).unwrap_err();

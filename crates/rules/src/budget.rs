@@ -62,12 +62,13 @@ impl Budget {
     /// Returns the bound of a run of `plan` whose attempts time out after `timeout_ms`.
     ///
     /// Tasks that stream run at the same time, so each counts with the whole timeout. The output
-    /// bytes are an equal share of those of the budget.
+    /// bytes are an equal share of those of the budget. A bound is 0 if the budget does not limit
+    /// its amount.
     pub fn run_bound(&self, plan: Option<&Plan>, timeout_ms: u64) -> RunBound {
         let tasks = plan.map_or(1, |plan| plan.tasks.len().max(1) as u64);
         let shares = self.running.unwrap_or(DEFAULT_SHARES).max(1);
         RunBound {
-            cpu_ms: timeout_ms.saturating_mul(tasks),
+            cpu_ms: self.cpu_secs.map_or(0, |_| timeout_ms.saturating_mul(tasks)),
             output_bytes: self.output_bytes.map_or(0, |bytes| bytes.div_ceil(shares).max(1)),
         }
     }
@@ -126,6 +127,11 @@ impl JobBudget {
     /// Returns the maximum number of bytes of the output of a run.
     pub fn max_output_bytes(&self) -> Option<u64> {
         Some(self.bound.output_bytes).filter(|bytes| *bytes > 0)
+    }
+
+    /// Returns the maximum processor time of a run, in milliseconds.
+    pub fn max_cpu_ms(&self) -> Option<u64> {
+        Some(self.bound.cpu_ms).filter(|ms| *ms > 0)
     }
 }
 

@@ -53,6 +53,7 @@ pub(crate) fn document(claim: &Claim) -> Result<JobDocument, StoreError> {
         attempt: claim.job.attempt,
         traceparent: claim.job.ojs.as_ref().and_then(|ojs| ojs.traceparent()),
         max_output_bytes: job::budget_of(&claim.job).and_then(JobBudget::max_output_bytes),
+        max_cpu_ms: job::budget_of(&claim.job).and_then(JobBudget::max_cpu_ms),
         order: claim.order.as_deref().map(raw).transpose()?,
     })
 }

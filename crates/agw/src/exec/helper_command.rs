@@ -71,7 +71,8 @@ pub(crate) async fn run(
         stderr: Output::Descriptor(child_stderr),
     };
     let mark = JobMark::new();
-    let launcher = Launcher { mark: &mark, sandbox: sandbox.as_ref(), patterns: None, record: None };
+    let launcher =
+        Launcher { mark: &mark, sandbox: sandbox.as_ref(), patterns: None, processor: None, record: None };
     let (mut process, _) = launcher.start(program, &command, streams).await?;
     let ended = process.wait(KILL_GRACE).await?;
     drop(process);

@@ -12,27 +12,27 @@ use std::{
 
 use agenix_order::OrderLimits;
 use agenix_protocol::{
-    blob::{BlobHash, OutputStream},
+    blob::BlobHash,
     byte_escape::encode_os,
-    documents::{JobDocument, JobUpdate, Plan, Status, TaskResult, parse},
-    limits::MAX_UPDATE_BYTES,
+    documents::{JobDocument, JobUpdate, Plan, TaskResult},
     template::Values,
 };
 use agenix_sandbox::profile::Profile;
 use futures_util::future::BoxFuture;
-use serde_json::value::RawValue;
 use tokio::time::sleep;
 
 use crate::exec::{
     admission::{JobAdmission, Unadmitted, WantedProfile},
     cancel::CancelToken,
     job_mark::JobMark,
+    job_report::{finished, reason},
     launch::Launcher,
     live_output::LiveOutput,
     output_quota::Quota,
+    processor_time::{LimitSource, ProcessorLimit, ProcessorMeter},
     programs::Programs,
     provenance::JobRecord,
-    result_size::{fit, make_room},
+    result_size::make_room,
     sandbox::{job::JobSandbox, sandboxes::Sandboxes},
     secrets::{JobSecrets, Patterns},
     spool::SpoolFile,
@@ -121,8 +121,14 @@ async fn ended_after(
 
 /// Returns the context with the lower limits of an order, if it has some.
 fn lowered(context: &ExecContext, limits: OrderLimits) -> Option<ExecContext> {
-    let of_job = limits.output_bytes?.min(context.quota.of_job);
-    Some(ExecContext { quota: Quota { of_job, ..context.quota }, ..context.clone() })
+    let OrderLimits { output_bytes, cpu_secs, .. } = limits;
+    if output_bytes.is_none() && cpu_secs.is_none() {
+        return None;
+    }
+    let of_job = output_bytes.unwrap_or(u64::MAX).min(context.quota.of_job);
+    let limit = |secs| ProcessorLimit { time: Duration::from_secs(secs), source: LimitSource::Order };
+    let processor_limit = ProcessorLimit::lower(context.processor_limit, cpu_secs.map(limit));
+    Some(ExecContext { quota: Quota { of_job, ..context.quota }, processor_limit, ..context.clone() })
 }
 
 /// Stages of a job, and the sandbox in which they run.
@@ -189,7 +195,14 @@ async fn run_stages<'f>(
         Err(reason) => return (Some(reason), Vec::new()),
     };
     let (patterns, record) = (patterns.as_ref(), record.as_ref());
-    let launcher = Launcher { mark, sandbox: sandbox.as_ref(), patterns, record };
+    let supervisor = sandbox.as_ref().and_then(JobSandbox::supervisor);
+    let meter = context.processor_limit.map(|limit| ProcessorMeter::new(limit, mark.run(), supervisor));
+    let processor = match &meter {
+        Some(Err(reason)) => return (Some((*reason).into()), Vec::new()),
+        Some(Ok(meter)) => Some(meter),
+        None => None,
+    };
+    let launcher = Launcher { mark, sandbox: sandbox.as_ref(), patterns, processor, record };
     // The job may have waited for long. After this, nothing refuses the attempt.
     if let Err(unadmitted) = context.admission.start(job, admission.rights()) {
         if let Some(sandbox) = sandbox {
@@ -201,6 +214,9 @@ async fn run_stages<'f>(
     read.has_started.store(true, Ordering::Relaxed);
     let (reason, mut results) =
         run_each(stages, context, (&mut inputs, launcher), (cancel, live_output), progress).await;
+    if let Some(meter) = processor {
+        meter.settle(&mut results);
+    }
     if let Some(sandbox) = sandbox {
         sandbox.end(&mut results).await;
     }
@@ -291,35 +307,6 @@ fn programs(plan: &Plan, stages: &[Stage], offered: &Programs) -> Vec<String> {
     paths.into_iter().collect()
 }
 
-/// Returns the reason of a task's failure as a sentence, with the last line of its stderr.
-fn reason(result: &TaskResult) -> String {
-    let (number, command) = (result.task_number, &result.command);
-    if result.idle_timed_out {
-        return format!("Task {number} timed out, because nothing was written for the idle timeout");
-    }
-    if result.timed_out {
-        return format!("Task {number} timed out");
-    }
-    let how = match result.signal {
-        Some(signal) => format!("was ended by signal {signal}"),
-        None => format!("exited with code {}", result.exit_code),
-    };
-    let stderr = String::from_utf8_lossy(&result.stderr.bytes);
-    let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty());
-    let last_line = last_line.map(|line| format!(": {}", line.trim().chars().take(300).collect::<String>()));
-    format!("Task {number} ({command}) {how}{}", last_line.unwrap_or_default())
-}
-
-fn finished(job: &JobDocument, error: Option<String>, mut results: Vec<TaskResult>) -> JobUpdate {
-    JobUpdate {
-        status: Some(if error.is_none() { Status::Completed } else { Status::Failed }),
-        attempt: Some(job.attempt),
-        error,
-        task_results: Some(fit(&mut results, MAX_UPDATE_BYTES)),
-        ..JobUpdate::default()
-    }
-}
-
 fn not_admitted(unadmitted: Unadmitted) -> (Option<String>, Vec<TaskResult>) {
     match unadmitted {
         Unadmitted::Failed(reason) => (Some(reason), Vec::new()),
@@ -332,53 +319,4 @@ fn not_admitted(unadmitted: Unadmitted) -> (Option<String>, Vec<TaskResult>) {
 
 fn stopped(results: Vec<TaskResult>) -> (Option<String>, Vec<TaskResult>) {
     (Some(STOPPED.into()), results)
-}
-
-/// Names the blobs of uploaded streams in the results of an update.
-pub(crate) fn name_blobs(update: &mut JobUpdate, blobs: &[(u32, OutputStream, BlobHash)]) {
-    if blobs.is_empty() {
-        return;
-    }
-    let json = update.task_results.as_deref().map_or("[]", RawValue::get);
-    let mut results: Vec<TaskResult> = parse(json.as_bytes()).unwrap_or_default();
-    for (task_number, stream, hash) in blobs {
-        let result = results.iter_mut().find(|result| result.task_number == *task_number);
-        if let Some(result) = result {
-            result.stream_mut(*stream).blob = Some(*hash);
-        }
-    }
-    update.task_results = Some(fit(&mut results, MAX_UPDATE_BYTES));
-}
-
-/// Returns `update` with task results of at most `most` bytes, or without any if `most` is 0.
-pub(crate) fn shrunk(update: JobUpdate, most: usize) -> JobUpdate {
-    let results = update.task_results.as_deref().filter(|_| most > 0);
-    let results = results.and_then(|results| parse::<Vec<TaskResult>>(results.get().as_bytes()).ok());
-    JobUpdate { task_results: results.map(|mut results| fit(&mut results, most)), ..update }
-}
-
-#[cfg(test)]
-mod tests {
-    use agenix_protocol::documents::{CapturedOutput, TaskResult};
-
-    use super::reason;
-
-    fn result(exit_code: i32, stderr: &str) -> TaskResult {
-        let stderr = CapturedOutput::whole(stderr.into());
-        TaskResult { task_number: 2, command: "sort".into(), exit_code, stderr, ..TaskResult::default() }
-    }
-
-    #[test]
-    fn failure_reason_is_a_sentence_with_the_last_line_of_stderr() {
-        assert_eq!(
-            reason(&result(2, "a\nno such file\n\n")),
-            "Task 2 (sort) exited with code 2: no such file"
-        );
-        let killed = TaskResult { signal: Some(9), ..result(137, "") };
-        assert_eq!(reason(&killed), "Task 2 (sort) was ended by signal 9");
-        let late = TaskResult { timed_out: true, ..result(143, "") };
-        assert_eq!(reason(&late), "Task 2 timed out");
-        let idle = TaskResult { idle_timed_out: true, ..late };
-        assert_eq!(reason(&idle), "Task 2 timed out, because nothing was written for the idle timeout");
-    }
 }

@@ -8,6 +8,7 @@ use crate::exec::{
     ended::Ended,
     job_mark::JobMark,
     process::Process,
+    processor_time::{LeaderProcess, ProcessorMeter},
     provenance::JobRecord,
     secrets::Patterns,
     stages::StageCommand,
@@ -22,6 +23,8 @@ pub(crate) struct Launcher<'j> {
     pub(crate) sandbox: Option<&'j JobSandbox>,
     /// Secrets of the job, which its output may not have.
     pub(crate) patterns: Option<&'j Arc<Patterns>>,
+    /// Processor time of the job, if it has a limit.
+    pub(crate) processor: Option<&'j ProcessorMeter>,
     /// Record of the tasks, if this worker signs provenance.
     pub(crate) record: Option<&'j JobRecord>,
 }
@@ -69,6 +72,14 @@ fn stdio(Streams { stdin, stdout, stderr }: Streams<'_>) -> io::Result<(Stdio, S
 }
 
 impl TaskProcess {
+    /// Returns the first process of a task that is a child of this worker, until it is reaped.
+    pub(crate) fn leader(&self) -> Option<LeaderProcess> {
+        match self {
+            Self::Child(process) => process.leader(),
+            Self::Sandboxed(_) => None,
+        }
+    }
+
     /// Waits for the task. After its timeout, its processes get SIGTERM, and SIGKILL after `grace`.
     pub(crate) async fn wait(&mut self, grace: Duration) -> io::Result<Ended> {
         match self {

@@ -15,6 +15,7 @@ use crate::exec::{
     job_mark::{JobMark, VARIABLE},
     open_file_limit, out_of_memory,
     process_group::Group,
+    processor_time::LeaderProcess,
     stages::StageCommand,
     subreaper, task_environment,
 };
@@ -67,6 +68,11 @@ impl Process {
         let exit = Exit::of(leader)?;
         let (started, timeout) = (Instant::now(), command.timeout);
         Ok(Self { group, exit, started, timeout, oom_kills, io, ended: None })
+    }
+
+    /// Returns the first process of the task, until it is reaped.
+    pub(crate) fn leader(&self) -> Option<LeaderProcess> {
+        self.group.leader().and_then(LeaderProcess::of)
     }
 
     /// Waits for the child. After its timeout, its group gets SIGTERM, and SIGKILL after `grace`.

@@ -37,6 +37,11 @@ impl Group {
         Self { leader: Some(leader), run, strays: Vec::new(), has_leader: true, is_empty: false }
     }
 
+    /// Returns the leader until it is reaped.
+    pub(super) fn leader(&self) -> Option<Pid> {
+        self.leader.filter(|_| self.has_leader)
+    }
+
     /// Gives the group up: its processes are not signalled any more, not even by the drop.
     pub(super) fn give_up(&mut self) {
         self.leader = None;

@@ -1,8 +1,10 @@
 //! Process table of Linux: `/proc` (proc(5)). All lists are empty on other systems.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, time::Duration};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, getpid};
+
+use crate::exec::job_mark::{RunNumber, run_of};
 
 /// Maximum number of listed processes, because a task may start processes without end.
 const MOST: usize = 100_000;
@@ -66,6 +68,34 @@ pub(crate) fn children_of(process: Pid, thread: Pid) -> Vec<Pid> {
     listed.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
+/// Returns the children of this worker that have the mark of `run` and were started or adopted by
+/// its first thread, which adopts the processes whose parents have ended.
+pub(crate) fn adopted_of(run: RunNumber) -> Vec<Pid> {
+    let of_run = |pid: &Pid| run_of(&environment(*pid)) == Some(run);
+    children_of(getpid(), getpid()).into_iter().filter(of_run).collect()
+}
+
+/// Returns the processor time of `pid`, and of the children for which `pid` has waited. It is zero
+/// if the process has ended.
+#[cfg(target_os = "linux")]
+pub(crate) fn processor_time(pid: Pid) -> Duration {
+    let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
+    let ticks = ticks(&String::from_utf8_lossy(&stat)).unwrap_or_default();
+    Duration::from_millis(ticks.saturating_mul(1000) / rustix::param::clock_ticks_per_second().max(1))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn processor_time(_pid: Pid) -> Duration {
+    Duration::ZERO
+}
+
+/// Returns the sum of utime, stime, cutime and cstime, fields 14 to 17 of proc_pid_stat(5).
+#[cfg(target_os = "linux")]
+fn ticks(stat: &str) -> Option<u64> {
+    let fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
+    fields.take(4).map(|field| field.parse::<u64>().ok()).sum()
+}
+
 /// Adds `roots` and all their descendants to `found`, up to [`MOST`] processes.
 pub(crate) fn descendants(mut roots: Vec<Pid>, found: &mut BTreeSet<i32>) {
     while let Some(pid) = roots.pop() {
@@ -79,7 +109,7 @@ pub(crate) fn descendants(mut roots: Vec<Pid>, found: &mut BTreeSet<i32>) {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use super::ProcessStat;
+    use super::{ProcessStat, ticks};
 
     #[test]
     fn stat_is_read_past_any_name() {
@@ -89,5 +119,13 @@ mod tests {
             assert_eq!(ProcessStat::parse(&stat), Some(expected), "{stat}");
         }
         assert_eq!(ProcessStat::parse("7 (sh"), None);
+    }
+
+    #[test]
+    fn processor_time_has_that_of_waited_for_children() {
+        let stat = "7 (a) Z 9) S 1 5 6 0 -1 4194560 1 0 0 0 1 20 300 4000 20 0 1 0 777";
+        assert_eq!(ticks(stat), Some(4321));
+        assert_eq!(ticks("7 (sh) Z 1 5"), Some(0));
+        assert_eq!(ticks("7 (sh"), None);
     }
 }

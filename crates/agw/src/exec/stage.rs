@@ -18,6 +18,7 @@ use crate::exec::{
     live_output::LiveOutput,
     out_of_memory,
     output_quota::{DiskSpace, QuotaCheck},
+    processor_time::{LeaderProcess, ProcessorMeter},
     spool::kept,
     stages::{Stage, StageCommand, Stdout},
     start::{ExecContext, Out, StartedProcess, TaskInputs, Unstarted, start_with_retry},
@@ -39,7 +40,7 @@ pub(crate) async fn run(
             biased;
             started = start_with_retry(command, before.as_ref(), context, (inputs, launcher), cancel) => started,
             // While the start waits, timeouts and quota of running processes still apply.
-            finished = finish(&mut running, context, (cancel, live_output), WaitFor::Failure) => {
+            finished = finish(&mut running, (context, launcher), (cancel, live_output), WaitFor::Failure) => {
                 let excess = finished.excess.clone();
                 let mut results = results(stage, running, finished, (context, live_output), inputs).await;
                 // The job fails even if none of its tasks runs.
@@ -63,14 +64,15 @@ pub(crate) async fn run(
         running.push(started);
         before = to_next;
     }
-    let finished = finish(&mut running, context, (cancel, live_output), WaitFor::End).await;
+    let finished = finish(&mut running, (context, launcher), (cancel, live_output), WaitFor::End).await;
     Ok(results(stage, running, finished, (context, live_output), inputs).await)
 }
 
 /// Results of the processes of a stage.
 struct Finished {
     ended: Vec<io::Result<Ended>>,
-    /// Task with the most output and the reason, if the output of the job exceeded the quota.
+    /// Blamed task and the reason, if the job exceeded the quota of its output or the limit of its
+    /// processor time.
     excess: Option<(u32, String)>,
 }
 
@@ -83,15 +85,19 @@ enum WaitFor {
     Failure,
 }
 
-/// Waits for the processes. Ends all on a timeout, a cancellation, or an exceeded quota.
+/// Waits for the processes. Ends all on a timeout, a cancellation, or an exceeded limit.
 async fn finish(
     running: &mut [StartedProcess],
-    context: &ExecContext,
+    (context, launcher): (&ExecContext, Launcher<'_>),
     (cancel, live_output): (&CancelToken, &LiveOutput),
     wanted: WaitFor,
 ) -> Finished {
+    let leaders = match launcher.processor {
+        Some(_) => running.iter().filter_map(|running| running.process.leader()).collect(),
+        None => Vec::new(),
+    };
     let waited = async {
-        let ended = wait(running, context.kill_grace, cancel).await;
+        let ended = wait(running, (context.kill_grace, launcher.processor), cancel).await;
         let timed_out = ended.iter().any(|ended| ended.as_ref().is_ok_and(|ended| ended.timed_out));
         if wanted == WaitFor::Failure && !timed_out {
             pending::<()>().await;
@@ -100,8 +106,8 @@ async fn finish(
     };
     tokio::select! {
         ended = waited => Finished { ended, excess: None },
-        excess = exceeded(context, live_output) => {
-            // The grace is zero, because the job writes on during any grace.
+        excess = exceeded(context, live_output, launcher.processor.map(|meter| (meter, &*leaders))) => {
+            // The grace is zero, because the job writes and computes on during any grace.
             Finished { ended: end(running, Duration::ZERO).await, excess: Some(excess) }
         }
     }
@@ -139,15 +145,21 @@ fn of_excess(task_number: u32, text: &str) -> String {
     format!("agw: task {task_number} was ended: {text}\n")
 }
 
-/// Waits until the output exceeds the quota. Returns the task with the most output, and the reason.
-async fn exceeded(context: &ExecContext, live_output: &LiveOutput) -> (u32, String) {
+/// Waits until the job exceeds the quota of its output or the limit of its processor time. Returns
+/// the task with the most output, and the reason.
+async fn exceeded(
+    context: &ExecContext,
+    live_output: &LiveOutput,
+    processor: Option<(&ProcessorMeter, &[LeaderProcess])>,
+) -> (u32, String) {
     loop {
         // A disk without readable statistics counts as unlimited.
         let room = context.spool.room().unwrap_or(DiskSpace { free: u64::MAX, total: u64::MAX });
         let (used, task_number) = live_output.taken();
-        let checks = [context.quota.check(used, room), context.quota.check_budget(|| live_output.written())];
+        let outputs = [context.quota.check(used, room), context.quota.check_budget(|| live_output.written())];
+        let processor = processor.map(|(meter, leaders)| meter.check(leaders));
         let mut shortest = Duration::MAX;
-        for check in checks {
+        for check in outputs.into_iter().chain(processor) {
             match check {
                 QuotaCheck::Fits(wait) => shortest = shortest.min(wait),
                 QuotaCheck::Exceeds(text) => return (task_number, text),
@@ -220,7 +232,7 @@ fn unstarted_result(command: &StageCommand, text: &str) -> TaskResult {
 /// Waits for all processes. A timeout of one ends all, because they wait for each other.
 async fn wait(
     running: &mut [StartedProcess],
-    grace: Duration,
+    (grace, processor): (Duration, Option<&ProcessorMeter>),
     cancel: &CancelToken,
 ) -> Vec<io::Result<Ended>> {
     let (late, is_late) = tokio::sync::watch::channel(false);
@@ -242,6 +254,9 @@ async fn wait(
             };
             if ended.as_ref().is_ok_and(|ended| ended.timed_out) {
                 late.send_replace(true);
+            }
+            if let (Some(meter), Ok(ended)) = (processor, &ended) {
+                meter.add(&ended.resources);
             }
             ended
         }

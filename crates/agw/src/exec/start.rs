@@ -6,7 +6,7 @@ use std::{collections::HashMap, fs::File, io, os::fd::OwnedFd, path::Path, sync:
 use agenix_protocol::{
     blob::BlobHash,
     byte_escape::{decode, decode_os},
-    documents::PlanCache,
+    documents::{JobDocument, PlanCache},
 };
 use rustix::io::Errno;
 use tokio::{
@@ -22,6 +22,7 @@ use crate::exec::{
     live_output::OutputStreams,
     output_quota::Quota,
     pipe::{CountedPipe, PipeCounter, counted_pipe},
+    processor_time::{LimitSource, ProcessorLimit},
     programs::Programs,
     provenance::Provenance,
     resource_wait::{self, Shortage},
@@ -44,6 +45,8 @@ pub(crate) struct ExecContext {
     /// Time between SIGTERM and SIGKILL.
     pub(crate) kill_grace: Duration,
     pub(crate) quota: Quota,
+    /// Maximum processor time of the job, if it has one.
+    pub(crate) processor_limit: Option<ProcessorLimit>,
     /// Permits for the open files of running jobs, at most as many as the system allows.
     pub(crate) files: Arc<Semaphore>,
     pub(crate) most_files: u32,
@@ -58,13 +61,15 @@ pub(crate) struct ExecContext {
 }
 
 impl ExecContext {
-    /// Returns the context of a job whose tasks write at most `max_output_bytes` bytes.
-    pub(crate) fn of_job(self: Arc<Self>, max_output_bytes: Option<u64>) -> Arc<Self> {
-        if max_output_bytes.is_none() {
+    /// Returns the context of a job with the limits of its budget.
+    pub(crate) fn of_job(self: Arc<Self>, job: &JobDocument) -> Arc<Self> {
+        if job.max_output_bytes.is_none() && job.max_cpu_ms.is_none() {
             return self;
         }
-        let quota = Quota { of_budget: max_output_bytes, ..self.quota };
-        Arc::new(Self { quota, ..Self::clone(&self) })
+        let quota = Quota { of_budget: job.max_output_bytes, ..self.quota };
+        let limit = |ms| ProcessorLimit { time: Duration::from_millis(ms), source: LimitSource::Budget };
+        let processor_limit = job.max_cpu_ms.map(limit);
+        Arc::new(Self { quota, processor_limit, ..Self::clone(&self) })
     }
 }
 

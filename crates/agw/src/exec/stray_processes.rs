@@ -10,14 +10,14 @@ use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, pidfd_open, pidfd_send_
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    process::{Pid, Signal, getpgid, getpid, kill_process},
+    process::{Pid, Signal, getpgid, kill_process},
 };
 
 #[cfg(target_os = "linux")]
 use crate::exec::process_table::ProcessStat;
 use crate::exec::{
-    job_mark::{RunNumber, run_of},
-    process_table::{children_of, descendants, environment},
+    job_mark::RunNumber,
+    process_table::{adopted_of, descendants},
 };
 
 /// Process outside the group of its task. Its pidfd protects other processes from signals.
@@ -41,9 +41,7 @@ pub(crate) fn find(
     let mut found = BTreeSet::new();
     descendants(running.chain(parent).collect(), &mut found);
     // Listed last, because a process is adopted if its parent ends during the search above.
-    let of_run = |pid: &Pid| run_of(&environment(*pid)) == Some(run);
-    let adopted = children_of(getpid(), getpid()).into_iter().filter(of_run);
-    descendants(adopted.collect(), &mut found);
+    descendants(adopted_of(run), &mut found);
     let known: BTreeSet<i32> = known.iter().map(|known| known.pid.as_raw_pid()).collect();
     let left_it = |pid: &Pid| getpgid(Some(*pid)).is_ok_and(|its| its != group);
     let new = found.into_iter().filter_map(Pid::from_raw);

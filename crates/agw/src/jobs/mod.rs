@@ -295,7 +295,7 @@ impl JobPool {
         (cancel, live_output): (&CancelToken, &LiveOutput),
         mut slot: SlotGuard,
     ) -> Option<(JobUpdate, LargeOutputs, Option<StartReport>)> {
-        let (context, started) = (self.context().of_job(job.max_output_bytes), Instant::now());
+        let (context, started) = (self.context().of_job(job), Instant::now());
         let (sender, receiver) = watch::channel(None);
         let progress = |now: JobProgress| {
             sender.send_replace(Some(now));

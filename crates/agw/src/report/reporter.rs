@@ -19,7 +19,7 @@ use tokio::{
 use tracing::{debug, warn};
 
 use crate::{
-    exec::{cancel::CancelToken, job, live_output::LargeOutput, stages::JobProgress},
+    exec::{cancel::CancelToken, job_report, live_output::LargeOutput, stages::JobProgress},
     report::{
         link::ReportLink,
         upload::{Uploaded, upload},
@@ -100,7 +100,7 @@ impl Reporter {
                     {
                         most = if most > LEAST_UPDATE_BYTES { most / 4 } else { 0 };
                         warn!(%job_id, reason, most, "the report is too large for agq; sending it again with shorter output");
-                        update = job::shrunk(update, most);
+                        update = job_report::shrunk(update, most);
                         json = to_json(&update);
                         self.report_lost_job();
                     }
@@ -135,7 +135,7 @@ impl Reporter {
                 Uploaded::NotOurs => return false,
             }
         }
-        job::name_blobs(update, &blobs);
+        job_report::name_blobs(update, &blobs);
         true
     }
 

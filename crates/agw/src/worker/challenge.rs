@@ -156,6 +156,7 @@ mod tests {
             most_files,
             shortage,
             quota,
+            processor_limit: None,
         };
         let output = answer(&challenge("a", "sh", &["-c", "echo 1.0; echo x >&2"]), &context).await;
         assert_eq!(output, ChallengeAnswer { exit_code: 0, output: "1.0\n".into() });

@@ -76,6 +76,12 @@ struct TermArgs {
     /// Name of the order [default: random]
     #[arg(long, value_name = "TEXT")]
     serial: Option<String>,
+    /// Maximum number of jobs that a worker starts
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    jobs: Option<u32>,
+    /// Maximum seconds of processor time of all tasks of an attempt
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    cpu_secs: Option<u64>,
     /// Maximum seconds of an attempt
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     wall_secs: Option<u64>,
@@ -139,7 +145,8 @@ pub(super) fn sign(args: SignArgs, output: Output) -> Result<()> {
 
 fn terms_of(args: TermArgs) -> Result<Terms> {
     let inputs_sha256 = permitted_inputs(&args)?;
-    let TermArgs { clusters, hours, uses, sandbox, inputs, serial, wall_secs, output_bytes, .. } = args;
+    let TermArgs { jobs, cpu_secs, wall_secs, output_bytes, .. } = args;
+    let TermArgs { clusters, hours, uses, sandbox, inputs, serial, .. } = args;
     let missing = |option: &str| {
         CliError::usage(format!("{option} is missing"), "an order names its clusters, and ends by itself")
     };
@@ -156,7 +163,7 @@ fn terms_of(args: TermArgs) -> Result<Terms> {
         profile: sandbox,
         inputs: inputs.into_iter().collect(),
         inputs_sha256,
-        limits: OrderLimits { wall_secs, output_bytes },
+        limits: OrderLimits { jobs, cpu_secs, wall_secs, output_bytes },
     })
 }
 

@@ -70,6 +70,10 @@ pub struct JobDocument {
     /// A worker ends the job beyond it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_bytes: Option<u64>,
+    /// Maximum processor time of all tasks, in milliseconds, if the budget of the submitter has
+    /// one. A worker ends the job before it exceeds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cpu_ms: Option<u64>,
     /// Envelope of the signed order that has the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Box<RawValue>>,

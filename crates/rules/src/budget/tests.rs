@@ -5,7 +5,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 
-use super::{Booking, Budget, BudgetAmount, Exhausted, RunBound, RunChange, RunUse, Usage};
+use super::{Booking, Budget, BudgetAmount, Exhausted, JobBudget, RunBound, RunChange, RunUse, Usage};
 
 const HOUR: u64 = 3_600_000;
 const BOUND: RunBound = RunBound { cpu_ms: 60_000, output_bytes: 100 };
@@ -159,4 +159,8 @@ fn bound_of_a_run_counts_each_task_with_the_timeout() {
         "too small: a job without a timeout has no bound of cpu_secs"
     );
     assert!(budget().check_bound(&unbounded).is_ok(), "nothing bounds its processor time");
+    let without = budget().run_bound(Some(&plan), 10_000);
+    assert_eq!(without.cpu_ms, 0, "a job of a budget without cpu_secs has its timeout alone");
+    let max_cpu_ms = |bound| JobBudget { bound, ..JobBudget::default() }.max_cpu_ms();
+    assert_eq!([bound, without].map(max_cpu_ms), [Some(20_000), None]);
 }

@@ -237,10 +237,10 @@ impl Admission {
     }
 
     /// Checks the time of the order of a job whose attempt is about to start, and records the use
-    /// of an order that limits its uses. After an error, the attempt must not start.
+    /// of an order that limits its uses or its jobs. After an error, the attempt must not start.
     pub(crate) fn start(&self, job: &JobDocument, rights: &Rights) -> Result<(), Unadmitted> {
         let Some(trust) = &self.trust else { return Ok(()) };
-        trust.start(rights, now()).map_err(|denied| self.unadmitted(denied, job))
+        trust.start(rights, &job.job_id, now()).map_err(|denied| self.unadmitted(denied, job))
     }
 
     fn unadmitted(&self, denied: Denied, job: &JobDocument) -> Unadmitted {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use agenix_order::{SerialLog, Terms, Unacceptable};
-use agenix_protocol::time::Timestamp;
+use agenix_protocol::{ids::JobId, time::Timestamp};
 use anyhow::{Context, anyhow, bail};
 
 /// Number of uses after which expired serials are removed from the file.
@@ -67,10 +67,13 @@ impl SerialFile {
         Ok(Self { path: path.to_owned(), state, _lock: lock })
     }
 
-    /// Records a use of an order that limits its uses. After an error, the attempt must not start.
-    pub(super) fn use_once(&self, terms: &Terms, now: Timestamp) -> Result<(), UseError> {
+    /// Records a use of an order by an attempt of `job`, if the order limits its uses or its jobs.
+    /// After an error, the attempt must not start.
+    pub(super) fn use_once(&self, terms: &Terms, job: &JobId, now: Timestamp) -> Result<(), UseError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(next) = state.log.next_use(terms).map_err(UseError::Unacceptable)? else { return Ok(()) };
+        let Some(next) = state.log.next_use(terms, job).map_err(UseError::Unacceptable)? else {
+            return Ok(());
+        };
         if state.appended >= PRUNED_AFTER {
             state.log.prune(now);
             state.file = None;
@@ -118,7 +121,7 @@ fn rewrite(path: &Path, log: &SerialLog) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use agenix_order::{Terms, Unacceptable};
-    use agenix_protocol::time::Timestamp;
+    use agenix_protocol::{ids::JobId, time::Timestamp};
 
     use super::{SerialFile, UseError};
 
@@ -131,25 +134,29 @@ mod tests {
         serde_json::from_str(&text).unwrap()
     }
 
+    fn job() -> JobId {
+        "j".parse().unwrap()
+    }
+
     #[test]
     fn uses_survive_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("serials");
         let file = SerialFile::open(&path, NOW).unwrap();
-        file.use_once(&terms("a", 2), NOW).unwrap();
+        file.use_once(&terms("a", 2), &job(), NOW).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a 1796083200000\n");
         let second = SerialFile::open(&path, NOW).unwrap_err().to_string();
         assert!(second.starts_with("another worker uses trust.serials: "), "{second}");
         drop(file);
 
         let file = SerialFile::open(&path, NOW).unwrap();
-        file.use_once(&terms("a", 2), NOW).unwrap();
-        let used_up = file.use_once(&terms("a", 2), NOW).unwrap_err();
+        file.use_once(&terms("a", 2), &job(), NOW).unwrap();
+        let used_up = file.use_once(&terms("a", 2), &job(), NOW).unwrap_err();
         assert!(
             matches!(used_up, UseError::Unacceptable(Unacceptable::UsedUp { uses: 2, .. })),
             "{used_up:?}"
         );
-        file.use_once(&terms("b", 1), NOW).unwrap();
+        file.use_once(&terms("b", 1), &job(), NOW).unwrap();
         drop(file);
 
         // A line that a crash has cut did not start an attempt, and an expired serial is removed.

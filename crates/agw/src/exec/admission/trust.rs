@@ -12,7 +12,7 @@ use std::{
 use agenix_order::{Grant, Opened, TrustFile, Unacceptable, open};
 use agenix_protocol::{
     documents::{JobDocument, Plan, PlanCache},
-    ids::PlanId,
+    ids::{JobId, PlanId},
     time::Timestamp,
 };
 use anyhow::Context;
@@ -107,22 +107,23 @@ impl Trust {
         Ok((Arc::clone(&order.plan), Rights::Signed(Box::new(verified))))
     }
 
-    /// Checks that the order has not expired, and records a use of the order on disk, if its terms
-    /// limit its uses.
-    pub(super) fn start(&self, rights: &Rights, now: Timestamp) -> Result<(), Denied> {
+    /// Checks that the order has not expired, and records a use of the order by `job` on disk, if
+    /// its terms limit its uses or its jobs.
+    pub(super) fn start(&self, rights: &Rights, job: &JobId, now: Timestamp) -> Result<(), Denied> {
         let Rights::Signed(verified) = rights else { return Ok(()) };
         let terms = &verified.order.terms;
         if now >= terms.not_after {
             return Err(Unacceptable::Expired { not_after: terms.not_after, now }.into());
         }
-        if terms.uses.is_none() {
+        if terms.uses.is_none() && terms.limits.jobs.is_none() {
             return Ok(());
         }
         let Some(serials) = &self.serials else {
-            let reason = "the order limits its uses, and this worker records none: set trust.serials";
+            let reason =
+                "the order limits its uses or its jobs, and this worker records none: set trust.serials";
             return Err(Denied::Refused(reason.into()));
         };
-        serials.use_once(terms, now).map_err(|error| match error {
+        serials.use_once(terms, job, now).map_err(|error| match error {
             UseError::Unacceptable(reason) => reason.into(),
             UseError::Unwritten(error) => {
                 Denied::Failed(format!("the use of the order cannot be recorded: {error}"))

@@ -21,6 +21,7 @@ use agenix_sandbox::{
     protocol::{Cleaned, Sink, Source, TaskStart},
     report::Report,
 };
+use rustix::process::Pid;
 use tokio::{
     sync::oneshot,
     time::{Instant, timeout},
@@ -83,6 +84,11 @@ impl JobSandbox {
             has_last_task: AtomicBool::new(false),
             pool,
         })
+    }
+
+    /// Returns the process of the supervisor, an ancestor of all processes of the job.
+    pub(crate) fn supervisor(&self) -> Option<Pid> {
+        self.supervisor.pid()
     }
 
     /// Starts a task. The supervisor opens the files that the plan names.

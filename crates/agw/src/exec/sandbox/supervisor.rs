@@ -66,6 +66,11 @@ impl Supervisor {
         Ok(Self { commands, replies: Some(replies), report, process, memory_events })
     }
 
+    /// Returns the outer process, until it has ended.
+    pub(super) fn pid(&self) -> Option<Pid> {
+        self.process.0.as_ref().map(|process| process.pid)
+    }
+
     /// Returns true if the supervisor waits for a job.
     pub(super) fn is_idle(&self) -> bool {
         // A supervisor sends nothing between two jobs, so anything that arrives is its end.

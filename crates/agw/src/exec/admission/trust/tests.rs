@@ -5,6 +5,7 @@ use std::{path::Path, sync::Arc};
 use agenix_order::{Envelope, Order, SignatureKind, SigningKey};
 use agenix_protocol::{
     documents::{JobDocument, Plan, PlanCache, to_json},
+    ids::JobId,
     time::Timestamp,
 };
 use serde_json::{Value, json};
@@ -16,6 +17,10 @@ const NOW: &str = "2026-11-30T00:00:00Z";
 
 fn now() -> Timestamp {
     Timestamp::parse(NOW).unwrap()
+}
+
+fn job_id() -> JobId {
+    "j".parse().unwrap()
 }
 
 fn key() -> SigningKey {
@@ -152,23 +157,25 @@ fn limited_order_is_used_as_often_as_it_permits() {
     let twice = job(&plan, Some(&envelope(&plan, &json!({"uses": 2}))), &json!({"file": "/data/a"}));
     let rights = |trust: &Trust| trust.authorise(&twice, &PlanCache::default(), now()).unwrap().1;
     let without = trust(dir.path(), false);
-    let refused = without.start(&rights(&without), now()).unwrap_err();
+    let refused = without.start(&rights(&without), &job_id(), now()).unwrap_err();
     assert!(
         matches!(&refused, Denied::Refused(reason) if reason.ends_with("set trust.serials")),
         "{refused:?}"
     );
 
     let first = trust(dir.path(), true);
-    first.start(&rights(&first), now()).unwrap();
+    first.start(&rights(&first), &job_id(), now()).unwrap();
     drop(first);
     let second = trust(dir.path(), true);
-    second.start(&rights(&second), now()).unwrap();
-    let used_up = second.start(&rights(&second), now()).unwrap_err();
+    second.start(&rights(&second), &job_id(), now()).unwrap();
+    let used_up = second.start(&rights(&second), &job_id(), now()).unwrap_err();
     let reason = "the order s permits 2 uses, and this worker has seen them all";
     assert_eq!(used_up, Denied::Refused(reason.into()));
-    second.start(&Rights::Stranger, now()).unwrap();
+    second.start(&Rights::Stranger, &job_id(), now()).unwrap();
     // A job may have waited for files or for its sandbox.
     let late = Timestamp::parse("2027-01-01T00:00:00Z").unwrap();
-    let Err(Denied::Refused(expired)) = second.start(&rights(&second), late) else { panic!("it starts") };
+    let Err(Denied::Refused(expired)) = second.start(&rights(&second), &job_id(), late) else {
+        panic!("it starts")
+    };
     assert!(expired.starts_with("the order expired at "), "{expired}");
 }

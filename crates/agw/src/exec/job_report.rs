@@ -1,0 +1,89 @@
+//! Report of a job that has ended.
+
+use agenix_protocol::{
+    blob::{BlobHash, OutputStream},
+    documents::{JobDocument, JobUpdate, Status, TaskResult, parse},
+    limits::MAX_UPDATE_BYTES,
+};
+use serde_json::value::RawValue;
+
+use crate::exec::result_size::fit;
+
+/// Returns the report of a job that has ended: failed, if there is an error.
+pub(super) fn finished(job: &JobDocument, error: Option<String>, mut results: Vec<TaskResult>) -> JobUpdate {
+    JobUpdate {
+        status: Some(if error.is_none() { Status::Completed } else { Status::Failed }),
+        attempt: Some(job.attempt),
+        error,
+        task_results: Some(fit(&mut results, MAX_UPDATE_BYTES)),
+        ..JobUpdate::default()
+    }
+}
+
+/// Returns the reason of a task's failure as a sentence, with the last line of its stderr.
+pub(super) fn reason(result: &TaskResult) -> String {
+    let (number, command) = (result.task_number, &result.command);
+    if result.idle_timed_out {
+        return format!("Task {number} timed out, because nothing was written for the idle timeout");
+    }
+    if result.timed_out {
+        return format!("Task {number} timed out");
+    }
+    let how = match result.signal {
+        Some(signal) => format!("was ended by signal {signal}"),
+        None => format!("exited with code {}", result.exit_code),
+    };
+    let stderr = String::from_utf8_lossy(&result.stderr.bytes);
+    let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty());
+    let last_line = last_line.map(|line| format!(": {}", line.trim().chars().take(300).collect::<String>()));
+    format!("Task {number} ({command}) {how}{}", last_line.unwrap_or_default())
+}
+
+/// Names the blobs of uploaded streams in the results of an update.
+pub(crate) fn name_blobs(update: &mut JobUpdate, blobs: &[(u32, OutputStream, BlobHash)]) {
+    if blobs.is_empty() {
+        return;
+    }
+    let json = update.task_results.as_deref().map_or("[]", RawValue::get);
+    let mut results: Vec<TaskResult> = parse(json.as_bytes()).unwrap_or_default();
+    for (task_number, stream, hash) in blobs {
+        let result = results.iter_mut().find(|result| result.task_number == *task_number);
+        if let Some(result) = result {
+            result.stream_mut(*stream).blob = Some(*hash);
+        }
+    }
+    update.task_results = Some(fit(&mut results, MAX_UPDATE_BYTES));
+}
+
+/// Returns `update` with task results of at most `most` bytes, or without any if `most` is 0.
+pub(crate) fn shrunk(update: JobUpdate, most: usize) -> JobUpdate {
+    let results = update.task_results.as_deref().filter(|_| most > 0);
+    let results = results.and_then(|results| parse::<Vec<TaskResult>>(results.get().as_bytes()).ok());
+    JobUpdate { task_results: results.map(|mut results| fit(&mut results, most)), ..update }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::{CapturedOutput, TaskResult};
+
+    use super::reason;
+
+    fn result(exit_code: i32, stderr: &str) -> TaskResult {
+        let stderr = CapturedOutput::whole(stderr.into());
+        TaskResult { task_number: 2, command: "sort".into(), exit_code, stderr, ..TaskResult::default() }
+    }
+
+    #[test]
+    fn failure_reason_is_a_sentence_with_the_last_line_of_stderr() {
+        assert_eq!(
+            reason(&result(2, "a\nno such file\n\n")),
+            "Task 2 (sort) exited with code 2: no such file"
+        );
+        let killed = TaskResult { signal: Some(9), ..result(137, "") };
+        assert_eq!(reason(&killed), "Task 2 (sort) was ended by signal 9");
+        let late = TaskResult { timed_out: true, ..result(143, "") };
+        assert_eq!(reason(&late), "Task 2 timed out");
+        let idle = TaskResult { idle_timed_out: true, ..late };
+        assert_eq!(reason(&idle), "Task 2 timed out, because nothing was written for the idle timeout");
+    }
+}
