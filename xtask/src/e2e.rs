@@ -14,6 +14,7 @@ use e2e::{Postgres, SHARED};
 pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
     let mut report = Report::default();
     let bin = binaries::build()?;
+    binaries::build_fixtures()?;
     let stories = Stories { bin: &bin, profile: "dev", filter };
     report.step("end-to-end tests", |report| on_redb(report, stories))?;
     report.step("end-to-end tests on PostgreSQL", |report| on_postgres(report, stories))?;
@@ -45,7 +46,7 @@ const DATA_FILES: &str = "test(/^backup::/) | test(a_second_agq_on_the_same_data
 
 /// Filter for tests that do not depend on the store: most of them have their data in files in any
 /// case, and the others are about terminals, logs, TLS and the memory of agw.
-const WITHOUT_STORE: &str = "test(/^(attacks|map|map_text|map_like_others|standard_streams|surroundings|terminal|log_lines|tls|gigabyte)::/)";
+const WITHOUT_STORE: &str = "test(/^(attacks|map|map_text|map_like_others|mcp::bounds|mcp_conformance|standard_streams|surroundings|terminal|log_lines|tls|gigabyte)::/)";
 
 /// Beginning of the names of the tests in a virtual machine, which are a step of their own.
 pub(crate) const IN_VM: &str = "sandboxed_jobs::control_groups::";

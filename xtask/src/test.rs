@@ -66,7 +66,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
     })?;
     let mut bin = PathBuf::new();
     report.step("build of the programs under test", |_| {
-        bin = binaries::build_checked(&[&PROGRAMS[..], &["agq-simulate", "agq-paths"]].concat())?;
+        bin = binaries::build_checked(
+            &[&PROGRAMS[..], &["agq-simulate", "agq-paths", binaries::FIXTURES]].concat(),
+        )?;
         Ok(())
     })?;
     report.step("ten thousand simulated seeds", |_| simulate::test())?;

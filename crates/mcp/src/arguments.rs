@@ -61,6 +61,10 @@ pub(crate) struct RunArguments {
     pub(crate) plan_id: Option<PlanId>,
     /// One job for each line, which is `{}` in the pipeline. Not together with `inputs`.
     pub(crate) lines: Option<Vec<String>>,
+    /// Action of yours whose jobs have completed: one job reads all their outputs as stdin, in the
+    /// order of the inputs, as `sort | uniq -c` does to join counts. Not together with `lines` or
+    /// `inputs`, and not with `plan_id`.
+    pub(crate) stdin_of: Option<ActionId>,
     /// One job for each object, whose fields are `{input.name}`. Default: one job without an input.
     pub(crate) inputs: Option<Vec<Map<String, Value>>>,
     /// Name of this request, which you choose. A repeated call with the same name runs nothing

@@ -169,7 +169,7 @@ impl Handler {
     }
 
     /// Runs `agx_run`. A client that knows tasks gets one if the jobs have not ended soon.
-    async fn run(
+    pub(crate) async fn run(
         &self,
         arguments: Option<JsonObject>,
         context: &RequestContext<RoleServer>,

@@ -15,8 +15,11 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rmcp::transport::streamable_http_server::{
-    StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
+use rmcp::{
+    ServerHandler,
+    transport::streamable_http_server::{
+        StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
+    },
 };
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -41,7 +44,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a connection could not be accepted, because the process has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-type Service = StreamableHttpService<Handler, NeverSessionManager>;
+type Service<H> = StreamableHttpService<H, NeverSessionManager>;
 
 /// Listener of an MCP server, before it serves.
 #[derive(Debug)]
@@ -73,7 +76,19 @@ impl HttpListener {
     /// a proxy with TLS sends them.
     pub async fn serve(self, settings: Settings, hosts: Vec<String>) -> Infallible {
         let server = settings.server.clone();
-        let handler = Handler::new(settings);
+        self.serve_handler(Handler::new(settings), Some(server), hosts).await
+    }
+
+    /// Serves with `handler`. Without a server, whose key clients send, clients need no key.
+    pub(crate) async fn serve_handler<H>(
+        self,
+        handler: H,
+        server: Option<Server>,
+        hosts: Vec<String>,
+    ) -> Infallible
+    where
+        H: ServerHandler + Clone,
+    {
         let mut config = StreamableHttpServerConfig::default()
             .enforce_origin_validation()
             .with_allowed_origins(ORIGINS)
@@ -101,9 +116,13 @@ impl HttpListener {
     }
 }
 
-async fn serve_connection(stream: TcpStream, service: Service, server: Server) {
+async fn serve_connection<H: ServerHandler + Clone>(
+    stream: TcpStream,
+    service: Service<H>,
+    server: Option<Server>,
+) {
     let answer = service_fn(move |request: Request<Incoming>| {
-        let (service, refused) = (service.clone(), check(&request, &server));
+        let (service, refused) = (service.clone(), check(&request, server.as_ref()));
         async move {
             let reply = match refused {
                 Ok(()) => service.handle(request).await,
@@ -119,10 +138,11 @@ async fn serve_connection(stream: TcpStream, service: Service, server: Server) {
 }
 
 /// Checks the path and the key of a request. The error is the status of the reply.
-fn check(request: &Request<Incoming>, server: &Server) -> Result<(), StatusCode> {
+fn check(request: &Request<Incoming>, server: Option<&Server>) -> Result<(), StatusCode> {
     if request.uri().path() != PATH {
         return Err(StatusCode::NOT_FOUND);
     }
+    let Some(server) = server else { return Ok(()) };
     let given = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
     let key = given.strip_prefix(b"Bearer ").unwrap_or_default();
     if server.has_key(key) { Ok(()) } else { Err(StatusCode::UNAUTHORIZED) }

@@ -6,7 +6,8 @@
 //!
 //! `handler` implements the protocol with the crate `rmcp`, which no other module names, except
 //! `catalog` for the definitions of tools, `tasks`, `progress` and `http`. `tools` has one module
-//! for each tool, and `queue` the access to agq.
+//! for each tool, and `queue` the access to agq. `fixtures`, with the feature of that name, serves
+//! the conformance suite of MCP.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,8 @@ mod action;
 mod arguments;
 mod catalog;
 mod error;
+#[cfg(feature = "fixtures")]
+pub mod fixtures;
 mod guide;
 mod handler;
 mod http;

@@ -44,6 +44,7 @@ mod map_programs;
 mod map_text;
 mod max_running;
 mod mcp;
+mod mcp_conformance;
 mod nodes;
 mod open_action;
 mod outputs;

@@ -7,10 +7,19 @@ use crate::report::{cargo, must, root};
 /// Names of the programs that are shipped.
 pub const PROGRAMS: [&str; 3] = ["agq", "agw", "agx"];
 
+/// Program for tests that serves the conformance suite of MCP.
+pub const FIXTURES: &str = "agenix-mcp-fixtures";
+
 /// Builds the programs as `cargo build --release` does, and returns their directory.
 pub fn build() -> anyhow::Result<PathBuf> {
     must(&mut release())?;
     Ok(target()?.join("release"))
+}
+
+/// Builds the fixtures of the conformance suite of MCP beside the programs of [`build`].
+pub fn build_fixtures() -> anyhow::Result<()> {
+    let mut build = cargo(&["build", "--release", "--locked", "--package", "agenix-mcp"]);
+    must(build.args(["--features", "fixtures", "--bin", FIXTURES]))
 }
 
 /// Builds the programs without optimisation, and returns their directory. This is the fastest

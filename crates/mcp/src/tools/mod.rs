@@ -3,6 +3,7 @@
 pub(crate) mod budget;
 pub(crate) mod cancel;
 pub(crate) mod check;
+pub(crate) mod joined_outputs;
 pub(crate) mod list;
 pub(crate) mod logs;
 pub(crate) mod plan_source;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use agenix_protocol::{
     documents::{ActionStatus, JobStatus, Status, TaskResult, to_json},
-    ids::JobId,
+    ids::{ActionId, JobId},
     printable::printable,
 };
 use futures_util::future::try_join_all;
@@ -22,6 +22,13 @@ use crate::{
 
 /// Number of jobs that are read at a time. A job may have results of megabytes.
 const BATCH: usize = 16;
+
+/// Maximum number of ids that are listed at a time. A list by status costs agq time for each job
+/// before its offset, so few long lists are better than many short ones.
+const MAX_LISTED: usize = 1000;
+
+/// Smallest number of bytes that a job usually takes on a page.
+const USUAL_JOB_BYTES: usize = 128;
 
 /// Maximum number of bytes of the input and of the error of a job.
 const MAX_TEXT_BYTES: usize = 512;
@@ -79,7 +86,7 @@ impl Cursor {
         usize::try_from(end).unwrap_or(usize::MAX)
     }
 
-    /// Returns the position of a job, which is at `place` of the batch from here.
+    /// Returns the position of a job, which is at `place` of the list from here.
     fn at(self, place: usize, job: &JobStatus) -> Self {
         let offset = match self.jobs {
             ListedJobs::All => usize::try_from(job.index).unwrap_or(usize::MAX),
@@ -88,11 +95,11 @@ impl Cursor {
         Self { offset, ..self }
     }
 
-    /// Returns the position after the batch from here, which has `length` jobs. A list by status
-    /// ends with a short batch, also if it had more jobs before some were retried.
-    fn after(self, length: usize, status: &ActionStatus) -> Self {
-        let is_end = self.jobs != ListedJobs::All && length < BATCH;
-        Self { offset: if is_end { self.end(status) } else { self.offset + BATCH }, ..self }
+    /// Returns the position after `listed` jobs from here, of which agq has listed `length`. A list
+    /// by status ends with a short list, also if it had more jobs before some were retried.
+    fn after(self, length: usize, listed: usize, status: &ActionStatus) -> Self {
+        let is_end = self.jobs != ListedJobs::All && length < listed;
+        Self { offset: if is_end { self.end(status) } else { self.offset + listed }, ..self }
     }
 
     /// Returns the position after the last one, in the next list if there is one.
@@ -141,35 +148,51 @@ pub(crate) async fn page(
             }
             continue;
         }
-        let batch = batch(queue, status, cursor).await?;
-        for (place, job) in batch.iter().enumerate() {
-            // A job that agq has forgotten meanwhile is left out.
-            let Some(job) = job else { continue };
-            let report = job_report(job, job_bytes);
-            let bytes = to_json(&report).len();
-            if used + bytes > max_bytes && !jobs.is_empty() {
-                return Ok(ResultPage { jobs, cursor: Some(cursor.at(place, job).to_string()) });
+        let listed = (max_bytes.saturating_sub(used) / USUAL_JOB_BYTES + BATCH).min(MAX_LISTED);
+        let ids = list(queue, status, (cursor, listed)).await?;
+        for (batch, places) in ids.chunks(BATCH).zip((0..).step_by(BATCH)) {
+            for (place, job) in (places..).zip(read(queue, batch).await?) {
+                // A job that agq has forgotten meanwhile is left out.
+                let Some(job) = job else { continue };
+                let report = job_report(&job, job_bytes);
+                let bytes = to_json(&report).len();
+                if used + bytes > max_bytes && !jobs.is_empty() {
+                    return Ok(ResultPage { jobs, cursor: Some(cursor.at(place, &job).to_string()) });
+                }
+                used += bytes;
+                jobs.push(report);
             }
-            used += bytes;
-            jobs.push(report);
         }
-        cursor = cursor.after(batch.len(), status);
+        cursor = cursor.after(ids.len(), listed, status);
     }
 }
 
-/// Returns the next jobs from `cursor`, at most [`BATCH`]; `None` for one that agq has forgotten.
-async fn batch(queue: &Queue, status: &ActionStatus, cursor: Cursor) -> Result<Vec<Option<JobStatus>>> {
-    let id = &status.action_id;
-    let ids: Vec<JobId> = queue
+/// Returns the ids of the next jobs from a cursor, at most `limit`.
+async fn list(queue: &Queue, status: &ActionStatus, (cursor, limit): (Cursor, usize)) -> Result<Vec<JobId>> {
+    let (id, range) = (&status.action_id, (cursor.offset, limit));
+    queue
         .call(|mut agq| async move {
             match cursor.jobs {
-                ListedJobs::All => agq.jobs_from(id, cursor.offset, BATCH).await,
-                ListedJobs::Failed => agq.jobs_with(id, Status::Failed, (cursor.offset, BATCH)).await,
-                ListedJobs::Dead => agq.jobs_with(id, Status::Dead, (cursor.offset, BATCH)).await,
+                ListedJobs::All => agq.jobs_from(id, cursor.offset, limit).await,
+                ListedJobs::Failed => agq.jobs_with(id, Status::Failed, range).await,
+                ListedJobs::Dead => agq.jobs_with(id, Status::Dead, range).await,
             }
         })
-        .await?;
-    let ids = &ids;
+        .await
+}
+
+/// Returns the jobs of an action from the input at `from`, at most [`BATCH`]; `None` for one that
+/// agq has forgotten.
+pub(crate) async fn jobs_of(
+    queue: &Queue,
+    action_id: &ActionId,
+    from: usize,
+) -> Result<Vec<Option<JobStatus>>> {
+    let ids = queue.call(|mut agq| async move { agq.jobs_from(action_id, from, BATCH).await }).await?;
+    read(queue, &ids).await
+}
+
+async fn read(queue: &Queue, ids: &[JobId]) -> Result<Vec<Option<JobStatus>>> {
     let read = queue.call(|agq| async move {
         let one = |id| {
             let mut agq = agq.clone();

@@ -5,13 +5,15 @@
 
 use agenix_client::ClientError;
 use agenix_protocol::{
-    documents::{ActionStatus, ActionSubmission, to_json},
+    blob::BlobHash,
+    documents::{ActionStatus, ActionSubmission, Plan, to_json},
     errors::ErrorKind,
     ids::{ActionId, PlanId},
 };
 use serde_json::{Map, Value, json, value::RawValue, value::to_raw_value};
 
 use super::{
+    joined_outputs::{self, STDIN_FIELD},
     plan_source::{PipelineOptions, identified, of_json, of_pipeline},
     wait::until_event,
 };
@@ -53,8 +55,17 @@ fn action_id(settings: &Settings, request_id: Option<&str>) -> Result<ActionId> 
 }
 
 async fn submit(queue: &Queue, action_id: &ActionId, arguments: RunArguments) -> Result<()> {
-    let plan_id = plan_id(queue, &arguments).await?;
-    let inputs = inputs(arguments.lines, arguments.inputs)?;
+    let (plan_id, stdin) = match source(&queue.settings, &arguments)? {
+        PlanSource::Stored(plan_id) => (plan_id, None),
+        PlanSource::New(mut plan) => {
+            let stdin = match &arguments.stdin_of {
+                Some(action_id) => joined_outputs::read_by(queue, action_id, &mut plan).await?,
+                None => None,
+            };
+            (store(queue, *plan).await?, stdin)
+        }
+    };
+    let inputs = inputs(arguments.lines, arguments.inputs, stdin)?;
     let action = ActionSubmission {
         action_id: Some(action_id.clone()),
         queue: queue.settings.queue.clone(),
@@ -66,20 +77,38 @@ async fn submit(queue: &Queue, action_id: &ActionId, arguments: RunArguments) ->
     Ok(())
 }
 
-/// Stores the plan of a call, if it has one, and returns its id.
-async fn plan_id(queue: &Queue, arguments: &RunArguments) -> Result<PlanId> {
+/// Plan of a call.
+enum PlanSource {
+    /// A plan that agq has.
+    Stored(PlanId),
+    New(Box<Plan>),
+}
+
+/// Returns the plan of a call. Checks which arguments the call has.
+fn source(settings: &Settings, arguments: &RunArguments) -> Result<PlanSource> {
+    let repeat = |what: &str| Err(ToolError::new(what, "repeat the call with one of them"));
+    let RunArguments { lines, inputs, stdin_of, retries, timeout_secs, .. } = arguments;
+    if [lines.is_some(), inputs.is_some(), stdin_of.is_some()].into_iter().filter(|given| *given).count() > 1
+    {
+        return repeat("give one of lines, inputs and stdin_of");
+    }
     let plan = match (&arguments.pipeline, &arguments.plan, &arguments.plan_id) {
-        (None, None, Some(plan_id)) => return Ok(plan_id.clone()),
+        (None, None, Some(_)) if stdin_of.is_some() => {
+            return repeat("stdin_of needs a pipeline or a plan, and not a plan_id");
+        }
+        (None, None, Some(plan_id)) => return Ok(PlanSource::Stored(plan_id.clone())),
         (Some(pipeline), None, None) => {
-            let RunArguments { retries, timeout_secs, .. } = *arguments;
-            of_pipeline(&queue.settings, pipeline, PipelineOptions { retries, timeout_secs })?
+            let options = PipelineOptions { retries: *retries, timeout_secs: *timeout_secs };
+            of_pipeline(settings, pipeline, options)?
         }
         (None, Some(plan), None) => of_json(plan)?,
-        _ => {
-            let what = "give exactly one of pipeline, plan and plan_id";
-            return Err(ToolError::new(what, "repeat the call with one of them"));
-        }
+        _ => return repeat("give exactly one of pipeline, plan and plan_id"),
     };
+    Ok(PlanSource::New(Box::new(plan)))
+}
+
+/// Stores a plan, and returns its id.
+async fn store(queue: &Queue, plan: Plan) -> Result<PlanId> {
     let (plan_id, plan) = identified(&queue.settings, plan)?;
     let json = &to_json(&plan).into_bytes();
     let stored = queue.call(|mut agq| async move {
@@ -93,16 +122,17 @@ async fn plan_id(queue: &Queue, arguments: &RunArguments) -> Result<PlanId> {
     Ok(plan_id)
 }
 
-/// Returns the inputs of the jobs; one empty input without lines and inputs.
-fn inputs(lines: Option<Vec<String>>, inputs: Option<Vec<Map<String, Value>>>) -> Result<Vec<Box<RawValue>>> {
+/// Returns the inputs of the jobs; one input without lines and inputs, which names the blob of
+/// stdin if there is one.
+fn inputs(
+    lines: Option<Vec<String>>,
+    inputs: Option<Vec<Map<String, Value>>>,
+    stdin: Option<BlobHash>,
+) -> Result<Vec<Box<RawValue>>> {
     let values: Vec<Value> = match (lines, inputs) {
-        (Some(lines), None) => lines.into_iter().map(|line| json!({"line": line})).collect(),
+        (Some(lines), _) => lines.into_iter().map(|line| json!({"line": line})).collect(),
         (None, Some(inputs)) => inputs.into_iter().map(Value::Object).collect(),
-        (None, None) => vec![json!({})],
-        (Some(_), Some(_)) => {
-            let what = "give lines or inputs, and not both";
-            return Err(ToolError::new(what, "repeat the call with one of them"));
-        }
+        (None, None) => vec![stdin.map_or_else(|| json!({}), |blob| json!({STDIN_FIELD: blob.to_string()}))],
     };
     let raw = values.iter().map(to_raw_value).collect::<std::result::Result<_, _>>();
     raw.map_err(|error| ToolError::new(error.to_string(), "report this as a fault of agx"))

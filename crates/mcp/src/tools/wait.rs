@@ -69,7 +69,11 @@ pub(crate) async fn with_results(
         let budget = (max_bytes, default_job_bytes());
         let page = results::page(queue, status, ResultFilter::All, None, budget).await?;
         report.next = page.cursor.as_ref().map(|cursor| {
-            format!("call agx_results with action_id {} and cursor \"{cursor}\" for more", status.action_id)
+            let id = &status.action_id;
+            format!(
+                "call agx_results with action_id {id} and cursor \"{cursor}\" for more, or agx_run with stdin_of {id} \
+                 to process all outputs"
+            )
         });
         report.results = Some(page);
     }

@@ -20,8 +20,9 @@ const PYTHON_PACKAGES: [(&str, &str, &str); 4] = [
     ("redis-py-newest", "redis", "redis"),
     ("mcp-py", "mcp==2.3.0", "mcp"),
 ];
-/// Lowest major version of Node that ioredis 6 and node-redis 6 run on.
-const NODE_OF_MAJOR_6: u32 = 20;
+/// Lowest major version of Node that the conformance suite of MCP runs on. ioredis 6 and node-redis
+/// 6 need 20.
+const NEEDED_NODE: u32 = 22;
 
 /// Installs missing clients as far as possible. Returns their directory, which the end-to-end tests
 /// get as `AGENIX_TOOLS`.
@@ -160,13 +161,10 @@ fn node_packages(report: &mut Report, home: &Path) {
 /// Installs a newer Node with npm if the one of the system is too old for the newest clients.
 fn recent_node(report: &mut Report, tools: &Path) {
     let (link_to, home) = (tools.join("bin/node"), tools.join("node-newest"));
-    if major_of(&link_to)
-        .or_else(|| major_of(Path::new("node")))
-        .is_some_and(|major| major >= NODE_OF_MAJOR_6)
-    {
+    if major_of(&link_to).or_else(|| major_of(Path::new("node"))).is_some_and(|major| major >= NEEDED_NODE) {
         return;
     }
-    println!("Node is older than {NODE_OF_MAJOR_6}: installing a newer one with npm");
+    println!("Node is older than {NEEDED_NODE}: installing a newer one with npm");
     let installed = fs::create_dir_all(&home).map_err(anyhow::Error::from).and_then(|()| {
         must(npm(&home).args(["--prefix", ".", "node@22"]))?;
         link(&home.join("node_modules/node/bin/node"), &link_to)
@@ -174,8 +172,8 @@ fn recent_node(report: &mut Report, tools: &Path) {
     match installed {
         Ok(()) => report.installed(&format!("Node 22 with npm into {}", relative(&home))),
         Err(error) => report.skip(
-            "ioredis 6 and node-redis 6",
-            &format!("they need Node {NODE_OF_MAJOR_6}, and npm could not install one: {error:#}"),
+            "the conformance suite of MCP",
+            &format!("it needs Node {NEEDED_NODE}, and npm could not install one: {error:#}"),
         ),
     }
 }
