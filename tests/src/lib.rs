@@ -5,6 +5,7 @@
 
 mod agq;
 mod agw;
+mod chat_server;
 mod editor;
 mod lab;
 mod pooler;
@@ -17,6 +18,7 @@ mod wait;
 
 pub use agq::{Agq, Limit};
 pub use agw::Agw;
+pub use chat_server::{ChatAnswer, ChatRequest, ChatServer};
 pub use editor::Editor;
 pub use lab::{Lab, Ran};
 pub use pooler::Pooler;

@@ -8,7 +8,7 @@ use agenix_policy::Judgement;
 use agenix_protocol::{
     blob::BlobHash,
     documents::{
-        ActionStatus, ApprovalState, MissingProperty, PlanSandbox, QueueStats, Status, WorkerStatus,
+        ActionStatus, ApprovalState, MissingProperty, Plan, PlanSandbox, QueueStats, Status, WorkerStatus,
     },
     ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
 };
@@ -44,6 +44,18 @@ pub(crate) struct PlanChecked {
     /// Treatment of the plan by a worker with the trust file of `--trust`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) signature: Option<PlanSignature>,
+}
+
+/// Plan that a language model wrote, and that passed the checks.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct PlanAsked {
+    pub(crate) plan: Plan,
+    pub(crate) check: PlanChecked,
+    /// Host that was asked, with its port.
+    pub(crate) host: String,
+    pub(crate) model: String,
+    /// Number of refused plans before this one.
+    pub(crate) repairs: u32,
 }
 
 /// Treatment of a plan by a worker with a trust file, if the signer of `--as` signs it.

@@ -24,6 +24,9 @@ pub(crate) enum CliError {
     /// The provenance of a job does not prove its results.
     #[error("not proved: {0}")]
     Unproved(String),
+    /// A language model gave no plan that passes the checks. `what` has several lines.
+    #[error("{what}")]
+    NoPlan { what: String, help: String },
     /// The command line or a file is invalid.
     #[error("{what}")]
     Usage { what: String, help: String },
@@ -33,6 +36,9 @@ pub(crate) enum CliError {
     /// agq is unreachable or refuses the credentials.
     #[error("{what}")]
     NoServer { what: String, help: String },
+    /// The server of a language model is unreachable, or gave no usable answer.
+    #[error("{what}")]
+    NoAnswer { what: String, help: String },
     /// agq rejected the command.
     #[error("agq refused: {what}")]
     Rejected { what: String, help: String },
@@ -69,12 +75,13 @@ impl CliError {
     fn codes(&self) -> (u8, &'static str) {
         match self {
             Self::Jobs(_) => (1, "jobs_failed"),
-            Self::NotAllowed(_) => (1, "not_allowed"),
+            Self::NotAllowed(_) | Self::NoPlan { .. } => (1, "not_allowed"),
             Self::AuditMisfit => (1, "audit_misfit"),
             Self::NotTrusted(_) => (1, "not_trusted"),
             Self::Unproved(_) => (1, "not_proved"),
             Self::Usage { .. } | Self::Marked { .. } => (2, "usage"),
             Self::NoServer { .. } => (3, "no_server"),
+            Self::NoAnswer { .. } => (3, "no_answer"),
             Self::Rejected { .. } | Self::NotThere { .. } => (4, "rejected"),
             Self::Detached(_) | Self::Unfollowed(_) => (130, "detached"),
             Self::Interrupted => (130, "interrupted"),
@@ -102,7 +109,7 @@ impl CliError {
     pub(crate) fn has_lines(&self) -> bool {
         match self {
             Self::OfRun { failure, .. } => failure.has_lines(),
-            failure => matches!(failure, Self::Marked { .. }),
+            failure => matches!(failure, Self::Marked { .. } | Self::NoPlan { .. }),
         }
     }
 
@@ -110,7 +117,9 @@ impl CliError {
         match self {
             Self::Usage { help, .. }
             | Self::Marked { help, .. }
+            | Self::NoPlan { help, .. }
             | Self::NoServer { help, .. }
+            | Self::NoAnswer { help, .. }
             | Self::Rejected { help, .. }
             | Self::NotThere { help, .. } => Some(help.clone()),
             Self::Detached(id) => {

@@ -16,7 +16,7 @@ use crate::{
     documents::{
         ActionCancelled, ActionClosed, ActionExtended, ActionRetried, ActionSubmitted, AuditVerified, Down,
         ErrorDocument, Finding, JobRef, Joined, KeyRotated, KeyShown, MapCommand, NameRef, OverviewDocument,
-        PlanChecked, PlanDecided, PlanRef, PlanSigned, PlanVerified, PolicyChecked, ProfileListed,
+        PlanAsked, PlanChecked, PlanDecided, PlanRef, PlanSigned, PlanVerified, PolicyChecked, ProfileListed,
         ProfileSet, ProvenanceShown, ProvenanceVerified, QueueRef, ResultDifference, ScheduleSet, Up,
         WorkerRef, WorkflowBegun, WorkflowRef,
     },
@@ -32,7 +32,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 63] = [
+const KINDS: [DocumentKind; 64] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
@@ -68,6 +68,7 @@ const KINDS: [DocumentKind; 63] = [
     ("plan.delete", of::<PlanRef>),
     ("plan.get", of::<Plan>),
     ("plan.list", of::<Vec<PlanId>>),
+    ("plan.new", of::<PlanAsked>),
     ("plan.sign", of::<PlanSigned>),
     ("plan.status", of::<PlanStatus>),
     ("plan.submit", of::<PlanRef>),

@@ -141,8 +141,8 @@ impl Server {
     }
 }
 
-/// Sets the process-wide cryptography provider of rustls.
-fn choose_cryptography() {
+/// Sets the process-wide cryptography provider of rustls, for connections that other crates make.
+pub fn choose_cryptography() {
     static CHOSEN: Once = Once::new();
     CHOSEN.call_once(|| {
         // An error means that the process has a provider already, which works as well.

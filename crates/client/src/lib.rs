@@ -38,7 +38,7 @@ mod token;
 pub use address::{Address, Tls};
 pub use backoff::Backoff;
 pub use calls::{RegisteredWorker, SubmittedAction};
-pub use connection::{Connection, Server};
+pub use connection::{Connection, Server, choose_cryptography};
 pub use directives::{DirectiveMessage, DirectiveSubscription};
 pub use error::ClientError;
 pub use key::{KEY_HELP, SessionKeyError, key_in, session_key};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use e2e::{Lab, Ran};
+use e2e::{ChatAnswer, ChatServer, Lab, Ran};
 use serde_json::Value;
 
 use crate::support::plan;
@@ -129,6 +129,8 @@ fn every_kind_that_is_published_is_printed_and_no_other() {
     see(&format!("provenance show {job}")).expect(0);
     see(&format!("provenance verify {job} --trust workers.toml")).expect(0);
     see("map --dry-run -- echo ::: 1").expect(0);
+    let model = ChatServer::start([ChatAnswer::Text(plan("r", "true", &[]))]);
+    see(&format!("plan new --ask nothing --ask-url {} --ask-model small", model.url())).expect(0);
     drop((agw, agq));
     approvals(&lab, &mut seen);
     on_ones_own(&lab, &mut seen);

@@ -8,6 +8,7 @@ mod agq_away;
 mod agq_killed;
 mod agx_errors;
 mod approvals;
+mod ask;
 mod at_hand;
 #[cfg(target_os = "linux")]
 mod attacks;

@@ -25,6 +25,7 @@ mod map_placement;
 pub(crate) mod mcp;
 pub(crate) mod overview;
 pub(crate) mod plan;
+mod plan_ask;
 mod plan_check;
 mod plan_sign;
 mod plan_text;

@@ -6,6 +6,7 @@ use agenix_protocol::ids::PlanId;
 use clap::Subcommand;
 
 use super::{
+    plan_ask::{self, AskArgs},
     plan_check::{self, CheckArgs},
     plan_sign::{self, SignArgs, VerifyArgs},
     plan_write::{self, FromArgs},
@@ -35,10 +36,12 @@ pub(crate) enum PlanCommand {
     /// Convert a shell pipeline to a plan, and print it: 'sort {input.file} | uniq -c'; {} is the
     /// field `line`
     From(FromArgs),
-    /// Create a plan interactively
+    /// Create a plan interactively, or let a language model write it, with --ask
     New {
         #[command(flatten)]
         sandbox: ProfileArg,
+        #[command(flatten)]
+        ask: Box<AskArgs>,
     },
     /// Edit a plan with $EDITOR, and store it under a new id, because plans are immutable
     Edit {
@@ -64,7 +67,10 @@ pub(crate) async fn run(server: &ServerArgs, command: PlanCommand, output: Outpu
         PlanCommand::Status { plan_id } => status(server, &plan_id, output).await,
         PlanCommand::List => output.list("plan.list", &server.connect().await?.plans().await?),
         PlanCommand::From(args) => plan_write::from(server, args, output).await,
-        PlanCommand::New { sandbox } => plan_write::new(server, &sandbox, output).await,
+        PlanCommand::New { sandbox, ask } => match ask.wish()? {
+            Some(wish) => plan_ask::ask(server, wish, &ask, &sandbox, output).await,
+            None => plan_write::new(server, &sandbox, output).await,
+        },
         PlanCommand::Edit { plan_id, new_id } => plan_write::edit(server, &plan_id, new_id, output).await,
         PlanCommand::Delete { plan_id } => delete(server, &plan_id, output).await,
         PlanCommand::Check(args) => plan_check::check(&args, output),

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use agenix_order::{Envelope, Grant, InputBounds, TrustFile};
-use agenix_policy::Decision;
+use agenix_policy::{Decision, Policy};
 use agenix_protocol::{
     documents::{Plan, parse_object, profile_of_sandbox_tag, secret_of_tag},
     inputs::named_fields,
     limits::Limits,
+    printable::one_line,
 };
 use agenix_rules::{capability::Needs, plan as rules};
 use clap::Args;
@@ -27,6 +28,12 @@ use crate::{
 pub(crate) struct CheckArgs {
     /// Plan in JSON, or a signed one; - reads stdin
     file: PathBuf,
+    #[command(flatten)]
+    judges: JudgeArgs,
+}
+
+#[derive(Debug, Default, PartialEq, Args)]
+pub(super) struct JudgeArgs {
     /// Policy in TOML that judges the tasks too
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -38,39 +45,74 @@ pub(crate) struct CheckArgs {
     signer: Option<String>,
 }
 
+impl JudgeArgs {
+    /// Reads the files.
+    pub(super) fn read(&self) -> Result<Judges> {
+        let policy = self.policy.as_deref().map(read_policy).transpose()?;
+        let trust = self.trust.as_deref().map(read_trust).transpose()?;
+        let signer = self.signer.as_deref();
+        let unknown = signer.zip(trust.as_ref()).filter(|(name, trust)| trust.signer(name).is_none());
+        if let Some((name, trust)) = unknown {
+            let names: Vec<&str> = trust.signers().map(|(name, _)| name).collect();
+            return Err(CliError::usage(
+                format!("--as: the trust file has no signer '{name}'"),
+                format!("name one of {}", names.join(", ")),
+            ));
+        }
+        Ok(Judges { policy, trust, signer: self.signer.clone() })
+    }
+}
+
+/// Files that judge plans beside the rules.
+pub(super) struct Judges {
+    pub(super) policy: Option<Policy>,
+    trust: Option<TrustFile>,
+    /// Signer of the trust file.
+    signer: Option<String>,
+}
+
+impl Judges {
+    /// Judges a plan that the rules allow.
+    pub(super) fn judge(&self, plan: &Plan) -> PlanChecked {
+        let needs = rules::needs(plan);
+        let signature = |trust: &TrustFile| signature_of(plan, trust, self.signer.as_deref());
+        PlanChecked {
+            valid: true,
+            plan_id: plan.plan_id.clone(),
+            tasks: plan.tasks.len(),
+            tools: needs.tools,
+            tags: needs.tags,
+            labels: needs.labels,
+            sandbox: plan.sandbox.clone(),
+            judgement: self.policy.as_ref().map(|policy| policy.judge(plan)),
+            signature: self.trust.as_ref().map(signature),
+        }
+    }
+}
+
 /// Checks a plan like agq with the default limits, judges it by a policy, and says how a worker
 /// with a trust file would run it.
 pub(super) fn check(args: &CheckArgs, output: Output) -> Result<()> {
-    let CheckArgs { file, policy, trust, signer } = args;
-    let plan = checked_plan(file)?;
-    let judgement = policy.as_deref().map(|policy| Ok::<_, CliError>(read_policy(policy)?.judge(&plan)));
-    let judgement = judgement.transpose()?;
-    let decision = judgement.as_ref().map_or(Decision::Allow, |judgement| judgement.decision);
-    let signature = trust.as_deref().map(|trust| signature_of(&plan, &read_trust(trust)?, signer.as_deref()));
-    let signature = signature.transpose()?;
-    let unbound = signature.as_ref().and_then(|signature| signature.unbound_input.clone());
-    let needs = rules::needs(&plan);
-    let all = needs_text(&needs, &plan);
-    let found = PlanChecked {
-        valid: true,
-        plan_id: plan.plan_id.clone(),
-        tasks: plan.tasks.len(),
-        tools: needs.tools,
-        tags: needs.tags,
-        labels: needs.labels,
-        sandbox: plan.sandbox.clone(),
-        judgement,
-        signature,
-    };
-    output.show("plan.check", &found, |found| {
-        let tasks = counted(plan.tasks.len() as u64, "task", "tasks");
-        let judged = found.judgement.iter().map(|judged| policy::plan_text(judged, &plan.tasks));
-        let signature = found.signature.iter().map(signature_text);
-        let lines = [format!("the plan is valid: {tasks}; its workers need {all}")];
-        lines.into_iter().chain(judged).chain(signature).collect::<Vec<_>>().join("\n")
-    })?;
-    policy::allowed(decision)?;
-    match unbound {
+    let plan = checked_plan(&args.file)?;
+    let found = args.judges.read()?.judge(&plan);
+    output.show("plan.check", &found, |found| text(found, &plan))?;
+    verdict(&found)
+}
+
+/// Returns what is found about a plan as text for people.
+pub(super) fn text(found: &PlanChecked, plan: &Plan) -> String {
+    let tasks = counted(plan.tasks.len() as u64, "task", "tasks");
+    let judged = found.judgement.iter().map(|judged| policy::plan_text(judged, &plan.tasks));
+    let signature = found.signature.iter().map(signature_text);
+    let needs = needs_text(&rules::needs(plan), plan);
+    let lines = [format!("the plan is valid: {tasks}; its workers need {needs}")];
+    lines.into_iter().chain(judged).chain(signature).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns an error, and with it exit code 1, unless policy and worker allow the plan.
+pub(super) fn verdict(found: &PlanChecked) -> Result<()> {
+    policy::allowed(found.judgement.as_ref().map_or(Decision::Allow, |judgement| judgement.decision))?;
+    match found.signature.as_ref().and_then(|signature| signature.unbound_input.as_ref()) {
         Some(_) => Err(CliError::NotAllowed("the worker refuses the order")),
         None => Ok(()),
     }
@@ -106,23 +148,17 @@ fn needs_text(needs: &Needs, plan: &Plan) -> String {
     });
     let labels = needs.labels.iter().map(|(label, value)| format!("the label {label}={value}"));
     let sandbox = plan.sandbox.iter().map(|sandbox| format!("the sandbox profile {}", sandbox.profile));
-    let all: Vec<String> = needs.tools.iter().cloned().chain(tags).chain(labels).chain(sandbox).collect();
-    all.join(", ")
+    let all = needs.tools.iter().cloned().chain(tags).chain(labels).chain(sandbox);
+    all.map(|need| one_line(&need)).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns how a worker with the trust file runs a plan that `signer` has signed, or nobody.
-fn signature_of(plan: &Plan, trust: &TrustFile, signer: Option<&str>) -> Result<PlanSignature> {
-    let Some(name) = signer else { return Ok(PlanSignature::default()) };
-    let Some(signer) = trust.signer(name) else {
-        let names: Vec<&str> = trust.signers().map(|(name, _)| name).collect();
-        return Err(CliError::usage(
-            format!("--as: the trust file has no signer '{name}'"),
-            format!("name one of {}", names.join(", ")),
-        ));
-    };
+fn signature_of(plan: &Plan, trust: &TrustFile, signer: Option<&str>) -> PlanSignature {
+    let signer = signer.and_then(|name| Some((name, trust.signer(name)?)));
+    let Some((name, signer)) = signer else { return PlanSignature::default() };
     let untyped = named_fields(plan).into_iter().map(|named| named.field);
     let mut untyped = untyped.filter(|field| !plan.inputs.contains_key(field));
-    Ok(PlanSignature {
+    PlanSignature {
         signer: Some(name.to_owned()),
         full_trust: signer.grant == Grant::Full,
         profile: match &signer.grant {
@@ -132,7 +168,7 @@ fn signature_of(plan: &Plan, trust: &TrustFile, signer: Option<&str>) -> Result<
         approvals: signer.approvals,
         approvers: signer.approvers.iter().cloned().collect(),
         unbound_input: untyped.next().filter(|_| signer.inputs == InputBounds::Required),
-    })
+    }
 }
 
 fn signature_text(signature: &PlanSignature) -> String {
@@ -154,4 +190,20 @@ fn signature_text(signature: &PlanSignature) -> String {
             &format!("; refused, because the input '{field}' has no type: sign with --input {field}=TYPE");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::parse_object;
+    use agenix_rules::plan::needs;
+
+    use super::needs_text;
+
+    #[test]
+    fn needs_are_on_one_line() {
+        let json =
+            br#"{"tasks":[{"task_number":1,"command":"wc"}],"requires":{"tags":["a\nthe plan is valid"]}}"#;
+        let plan = parse_object(json).unwrap();
+        assert_eq!(needs_text(&needs(&plan), &plan), "wc, the tag a\\nthe plan is valid");
+    }
 }

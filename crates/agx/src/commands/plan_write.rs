@@ -70,7 +70,7 @@ pub(super) async fn new(server: &ServerArgs, sandbox: &ProfileArg, output: Outpu
     if !std::io::stdin().is_terminal() {
         return Err(CliError::usage(
             "there is no terminal for the questions",
-            "without a terminal use `agx plan from 'PIPELINE'`",
+            "without a terminal use `agx plan from 'PIPELINE'`, or `agx plan new --ask TEXT`",
         ));
     }
     output.note("The pipeline; {} is the input, {input.FIELD} a field of it, as: sort {} | uniq -c");
@@ -191,7 +191,7 @@ fn checked(plan: Plan) -> Result<Plan> {
     Ok(plan)
 }
 
-fn pretty(plan: &Plan) -> String {
+pub(super) fn pretty(plan: &Plan) -> String {
     serde_json::to_string_pretty(plan).unwrap_or_default()
 }
 

@@ -1,0 +1,149 @@
+//! `agx plan new --ask`: a language model writes a plan, and agx checks it. Nothing runs.
+
+mod answer;
+mod endpoint;
+mod programs;
+mod request;
+mod review;
+
+use agenix_protocol::{documents::Plan, printable::one_line};
+use clap::Args;
+
+use self::{
+    answer::Completion,
+    endpoint::Endpoint,
+    programs::Programs,
+    request::{Message, body, first_messages, repair},
+    review::review,
+};
+use super::{
+    plan_check::{self, JudgeArgs},
+    plan_write::pretty,
+};
+use crate::{
+    documents::PlanAsked,
+    error::{CliError, Result},
+    output::{Output, counted},
+    sandbox::ProfileArg,
+    server_args::ServerArgs,
+    util::{duration::parse_secs, shorten::shortened},
+};
+
+/// Default of the maximum time of a request, in seconds. Models without a graphics processor are
+/// slow.
+const DEFAULT_TIMEOUT_SECS: u64 = 300;
+/// Maximum number of times that the model is asked to correct its plan.
+const MAX_REPAIRS: u32 = 2;
+
+#[derive(Debug, Args)]
+pub(crate) struct AskArgs {
+    /// Let a language model write a plan that does what TEXT says; prints the plan and its check,
+    /// and runs nothing
+    #[arg(long, value_name = "TEXT")]
+    ask: Option<String>,
+    /// Server of the model, with an API like that of OpenAI, as http://127.0.0.1:11434/v1
+    #[arg(long, env = "AGX_ASK_URL", value_name = "URL")]
+    ask_url: Option<String>,
+    /// Model, as the server names it; the server gets the key AGX_ASK_KEY, if it is set
+    #[arg(long, env = "AGX_ASK_MODEL", value_name = "NAME")]
+    ask_model: Option<String>,
+    /// Maximum time of a request to the model: seconds, or a number with s, m, h or d [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = parse_secs)]
+    ask_timeout: Option<u64>,
+    #[command(flatten)]
+    judges: JudgeArgs,
+}
+
+impl AskArgs {
+    /// Returns the text of `--ask`. Refuses its options without it.
+    pub(super) fn wish(&self) -> Result<Option<&str>> {
+        match self.ask.as_deref() {
+            Some(wish) if wish.trim().is_empty() => Err(CliError::usage(
+                "--ask has no text",
+                "say what the plan shall do, as --ask 'count the lines of a file'",
+            )),
+            None if self.ask_timeout.is_some() || self.judges != JudgeArgs::default() => {
+                Err(CliError::usage(
+                    "--ask-timeout, --policy, --trust and --as are for --ask",
+                    "give --ask TEXT, or leave them out; `agx plan check` judges a plan in a file",
+                ))
+            }
+            wish => Ok(wish),
+        }
+    }
+
+    fn timeout_secs(&self) -> u64 {
+        self.ask_timeout.unwrap_or(DEFAULT_TIMEOUT_SECS)
+    }
+}
+
+/// Asks the model for a plan that does what `wish` says, checks it, and asks for corrections if it
+/// is refused.
+pub(super) async fn ask(
+    server: &ServerArgs,
+    wish: &str,
+    args: &AskArgs,
+    sandbox: &ProfileArg,
+    output: Output,
+) -> Result<()> {
+    let endpoint = Endpoint::new(args)?;
+    let judges = args.judges.read()?;
+    let programs = Programs::find(server, judges.policy.as_ref()).await?;
+    if let Some(warning) = endpoint.warning() {
+        output.note(&warning);
+    }
+    output.note(&format!(
+        "asking the model {} at {}; it gets the text of --ask and {}",
+        endpoint.model,
+        endpoint.host,
+        programs.about()
+    ));
+    let finish = |plan: Plan| {
+        let about = plan.plan_description.as_deref().unwrap_or(wish);
+        let about = format!("{about} (planned by {} at {})", endpoint.model, endpoint.host);
+        sandbox.apply(Plan { plan_description: Some(about), ..plan })
+    };
+    let mut messages = first_messages(wish, &programs);
+    let mut repairs = 0;
+    loop {
+        let Completion { text, is_cut } = endpoint.complete(body(&endpoint.model, &messages)).await?;
+        let refusal = match review(&text, &judges, &programs, finish) {
+            Ok((plan, check)) => {
+                let (host, model) = (endpoint.host.clone(), endpoint.model.clone());
+                return show(&PlanAsked { plan, check, host, model, repairs }, output);
+            }
+            Err(refusal) if is_cut => format!("a limit of the server ended the answer; {refusal}"),
+            Err(refusal) => refusal,
+        };
+        if repairs == MAX_REPAIRS {
+            return Err(no_plan(&endpoint, &refusal));
+        }
+        repairs += 1;
+        output.notes(&format!("refused: {refusal}"));
+        output.note(&format!("asking again for a corrected plan: {repairs} of {MAX_REPAIRS}"));
+        messages.extend([Message::assistant(text), repair(&refusal)]);
+    }
+}
+
+fn no_plan(endpoint: &Endpoint, refusal: &str) -> CliError {
+    let attempts = counted(u64::from(MAX_REPAIRS) + 1, "attempt", "attempts");
+    CliError::NoPlan {
+        what: format!(
+            "the model {} at {} gave no acceptable plan in {attempts}; the last one is refused: {refusal}",
+            shortened(&one_line(&endpoint.model)),
+            endpoint.host
+        ),
+        help: "say in --ask which programs, files and fields to use; or ask a larger model; or write the pipeline yourself, with \
+               `agx plan from`"
+            .into(),
+    }
+}
+
+/// Prints the plan on stdout and the check on stderr, or both in one document.
+fn show(asked: &PlanAsked, output: Output) -> Result<()> {
+    if !output.is_json {
+        output.notes(&plan_check::text(&asked.check, &asked.plan));
+    }
+    output.show("plan.new", asked, |asked| pretty(&asked.plan))?;
+    plan_check::verdict(&asked.check)
+}
