@@ -87,7 +87,8 @@ fn goes_on(command: &str) -> bool {
 struct Session<'l> {
     lab: &'l Lab,
     bash: Child,
-    /// Directory for scripts and their output, outside the directory of the page.
+    /// Directory for scripts, their output and temporary files, outside the directory of the page,
+    /// because a command of the page may list that.
     aside: TempDir,
     count: usize,
     /// Replacements for the ports 6380 and 6381, which other programs may use.
@@ -97,7 +98,7 @@ struct Session<'l> {
 impl<'l> Session<'l> {
     fn start(lab: &'l Lab) -> Self {
         let path = format!("{}:{}", lab.bin().display(), std::env::var("PATH").unwrap());
-        let mut bash = Command::new("bash");
+        let (mut bash, aside) = (Command::new("bash"), tempfile::tempdir().unwrap());
         for (name, _) in std::env::vars_os() {
             let is_ours = |name: &str| ["AGQ_", "AGW_", "AGX_"].iter().any(|ours| name.starts_with(ours));
             if name.to_str().is_some_and(is_ours) {
@@ -106,11 +107,11 @@ impl<'l> Session<'l> {
         }
         bash.args(["--norc", "--noprofile"]).current_dir(lab.path()).stdin(Stdio::piped());
         bash.stdout(Stdio::null()).stderr(Stdio::null());
-        bash.env("PATH", path).env("HOME", lab.path()).env("TMPDIR", lab.path());
+        bash.env("PATH", path).env("HOME", lab.path()).env("TMPDIR", aside.path());
         let bash = bash.spawn().unwrap();
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = listeners.map(|listener| listener.local_addr().unwrap().port().to_string());
-        Self { lab, bash, aside: tempfile::tempdir().unwrap(), count: 0, ports }
+        Self { lab, bash, aside, count: 0, ports }
     }
 
     fn say(&mut self, line: &str) {
@@ -126,7 +127,8 @@ impl<'l> Session<'l> {
     /// Returns the text of a command as the test runs it.
     fn given(&self, command: &str) -> String {
         // The command must not kill agq processes of other tests.
-        let own = format!("pkill -9 -f '/ag[q] --.*{}'", self.lab.path().display());
+        let (lab, aside) = (self.lab.path().display(), self.aside.path().display());
+        let own = format!("pkill -9 -f '/ag[q] --.*({lab}|{aside})'");
         let command = command
             .replace("agx up", "agx up -- --port 0 --http off")
             .replace("pkill -9 agq", &own)
