@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
 use agenix_protocol::{
@@ -146,8 +146,7 @@ struct Machine;
 impl TimeSource for Machine {
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
     fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        SystemTime::now().into()
     }
 
     fn random(&self) -> u128 {

@@ -27,7 +27,6 @@ use crate::{
     resources::{self, ResourceName, TEMPLATES},
     settings::Settings,
     tasks,
-    time::now,
     tools::{budget, cancel, check, list, logs, results, retry, run, status, wait},
 };
 
@@ -91,7 +90,7 @@ impl ServerHandler for Handler {
         let report = wait::with_results(&self.queue, &status, TASK_RESULT_BYTES)
             .await
             .map_err(|error| internal(&error))?;
-        let changed_at = status.completed_jobs_at.unwrap_or_else(now);
+        let changed_at = status.completed_jobs_at.unwrap_or_else(self.queue.settings.now);
         let task = tasks::of_report(&report, status.created_at, changed_at);
         let payload = match task.status {
             TaskStatus::Completed => TaskPayload::Completed { result: json_object(&success(&report)) },
@@ -155,7 +154,7 @@ impl Handler {
             ToolName::Check => success(&check::run(&queue.settings, &arguments::read(arguments)?)?),
             ToolName::Run => return self.run(arguments, context).await,
             ToolName::Wait => {
-                let mut progress = Progress::of(context);
+                let mut progress = Progress::of(context, &self.queue.settings);
                 success(&wait::run(queue, arguments::read(arguments)?, &mut progress).await?)
             }
             ToolName::Status => success(&status::run(queue, arguments::read(arguments)?).await?),
@@ -178,11 +177,11 @@ impl Handler {
         let arguments: arguments::RunArguments = arguments::read(arguments)?;
         let default = if knows_tasks { TASK_WAIT_SECS } else { arguments::default_wait_secs() };
         let (wait_secs, max_bytes) = (arguments.wait_secs.unwrap_or(default), arguments.max_bytes);
-        let mut progress = Progress::of(context);
+        let mut progress = Progress::of(context, &self.queue.settings);
         let status = run::run(&self.queue, arguments, wait_secs, &mut progress).await?;
         let report = wait::with_results(&self.queue, &status, max_bytes).await?;
         if knows_tasks && !report.state.has_ended() {
-            let task = tasks::of_report(&report, status.created_at, now());
+            let task = tasks::of_report(&report, status.created_at, (self.queue.settings.now)());
             return Ok(CreateTaskResult::new(task).into());
         }
         Ok(success(&report).into())

@@ -27,7 +27,6 @@ mod reports;
 mod resources;
 mod settings;
 mod tasks;
-mod time;
 mod tools;
 
 pub use guide::{agent_guide, agent_skill};

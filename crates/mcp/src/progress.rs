@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use agenix_protocol::documents::ActionStatus;
+use agenix_protocol::{documents::ActionStatus, time::Timestamp};
 use rmcp::{
     RoleServer,
     model::{ProgressNotificationParam, ProgressToken},
@@ -11,7 +11,7 @@ use rmcp::{
 };
 use tokio::time::Instant;
 
-use crate::{action, time::now};
+use crate::{action, settings::Settings};
 
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(10);
@@ -24,12 +24,13 @@ pub(crate) struct Progress {
     to: Option<(Peer<RoleServer>, ProgressToken)>,
     sent_at: Option<Instant>,
     value: f64,
+    now: fn() -> Timestamp,
 }
 
 impl Progress {
-    pub(crate) fn of(context: &RequestContext<RoleServer>) -> Self {
+    pub(crate) fn of(context: &RequestContext<RoleServer>, settings: &Settings) -> Self {
         let to = context.meta.get_progress_token().map(|token| (context.peer.clone(), token));
-        Self { to, sent_at: None, value: 0.0 }
+        Self { to, sent_at: None, value: 0.0, now: settings.now }
     }
 
     /// Sends a notification, if one is due.
@@ -44,7 +45,7 @@ impl Progress {
         }
         self.value = if ended > self.value { ended } else { self.value + STEP };
         self.sent_at = Some(Instant::now());
-        let text = action::progress_text(&action::of_status(status, now()));
+        let text = action::progress_text(&action::of_status(status, (self.now)()));
         let notification =
             ProgressNotificationParam::new(token.clone(), self.value).with_total(total).with_message(text);
         // A client that has gone does not read the reply either.

@@ -1,7 +1,7 @@
 //! Settings of the server.
 
 use agenix_client::Server;
-use agenix_protocol::{documents::Task, ids::QueueName};
+use agenix_protocol::{documents::Task, ids::QueueName, time::Timestamp};
 use agenix_shell::Refusal;
 
 /// Settings of the server, which `agx mcp` makes from its options.
@@ -17,6 +17,8 @@ pub struct Settings {
     pub profile: Option<String>,
     /// Directory of the tasks of pipelines. Default: the worker decides.
     pub cwd: Option<String>,
+    /// Returns the time, for rates and the times of tasks.
+    pub now: fn() -> Timestamp,
     /// Compiles the text of a pipeline to tasks.
     pub compile: fn(&str) -> Result<Vec<Task>, Refusal>,
 }

@@ -1,7 +1,7 @@
 //! Points in time with a resolution of a millisecond: RFC 3339 in UTC on the wire, and a number in
 //! compact records.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, time::SystemTime};
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -29,6 +29,14 @@ impl Timestamp {
     pub fn parse(text: &str) -> Option<Self> {
         let ms = DateTime::parse_from_rfc3339(text).ok()?.timestamp_millis();
         u64::try_from(ms).ok().filter(|ms| *ms < YEAR_10000_MS).map(Self)
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    /// A time before 1970 becomes 1970.
+    fn from(time: SystemTime) -> Self {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 }
 
@@ -75,7 +83,17 @@ impl<'de> Deserialize<'de> for Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use super::Timestamp;
+
+    #[test]
+    fn timestamp_of_a_clock_is_in_milliseconds_since_1970() {
+        let at = |time: Option<SystemTime>| Timestamp::from(time.unwrap());
+        let (epoch, some) = (SystemTime::UNIX_EPOCH, Duration::from_micros(2_999));
+        assert_eq!(at(epoch.checked_add(some)), Timestamp(2));
+        assert_eq!(at(epoch.checked_sub(some)), Timestamp(0));
+    }
 
     #[test]
     fn timestamp_round_trips_through_rfc_3339() {

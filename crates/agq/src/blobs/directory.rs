@@ -11,10 +11,8 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::Arc,
-    time::UNIX_EPOCH,
 };
 
-use agenix_protocol::time::Timestamp;
 use anyhow::Context;
 use bytes::Bytes;
 use rustix::fs::{AtFlags, CWD, linkat};
@@ -152,8 +150,7 @@ fn list_now(directory: &Path) -> Result<Vec<ListedFile>, BlobError> {
         let entry = entry?;
         // A file that was removed since the directory was read is left out.
         let Ok(metadata) = entry.metadata() else { continue };
-        let age = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let modified_at = Timestamp(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        let modified_at = metadata.modified()?.into();
         let name = entry.file_name().to_string_lossy().into_owned();
         found.push(ListedFile { name, bytes: metadata.len(), modified_at });
     }

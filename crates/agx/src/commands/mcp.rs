@@ -21,7 +21,7 @@ use crate::{
     output::Output,
     sandbox::ProfileArg,
     server_args::ServerArgs,
-    util::text::any_bytes,
+    util::{clock::now, text::any_bytes},
 };
 
 #[derive(Debug, Args)]
@@ -85,6 +85,7 @@ pub(crate) async fn run(server: &ServerArgs, args: McpArgs, output: Output) -> R
         queue: args.queue,
         profile: args.sandbox.name().map(str::to_owned),
         cwd,
+        now,
         compile: tasks_of,
     };
     let Some(address) = args.http else {

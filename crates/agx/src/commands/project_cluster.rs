@@ -53,7 +53,7 @@ fn check(directory: &Path) -> Result<()> {
 /// Returns the name of the profile of a directory.
 fn name_of(directory: &Path) -> String {
     let digest = Sha256::digest(directory.as_os_str().as_encoded_bytes());
-    let hash: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("mcp-{hash}")
 }
 

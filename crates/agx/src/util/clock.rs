@@ -8,6 +8,5 @@ use agenix_protocol::time::Timestamp;
 pub(crate) fn now() -> Timestamp {
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
     let now = SystemTime::now();
-    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    now.into()
 }

@@ -6,11 +6,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::{error::Error, io::Write};
+use std::{error::Error, io::Write, time::SystemTime};
 
 use agenix_client::Server;
 use agenix_mcp::{HttpListener, Settings, fixtures};
-use agenix_protocol::documents::Task;
+use agenix_protocol::{documents::Task, time::Timestamp};
 use agenix_shell::{Meaning, Placeholders, Programs, Refusal, compile};
 
 #[tokio::main]
@@ -22,11 +22,19 @@ async fn main() -> Result<(), Box<dyn Error>> {
         queue: None,
         profile: None,
         cwd: None,
+        now,
         compile: tasks_of,
     };
     let listener = HttpListener::bind(([127, 0, 0, 1], 0).into()).await?;
     writeln!(std::io::stdout(), "{}", listener.url())?;
     match fixtures::serve(listener, settings).await {}
+}
+
+/// Returns the time.
+fn now() -> Timestamp {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock of the program")]
+    let now = SystemTime::now();
+    now.into()
 }
 
 fn tasks_of(pipeline: &str) -> Result<Vec<Task>, Refusal> {

@@ -7,7 +7,6 @@ use crate::{
     error::Result,
     queue::Queue,
     reports::ActionReport,
-    time::now,
 };
 
 /// Maximum number of failed jobs in a report.
@@ -18,7 +17,7 @@ const FAILURE_BYTES: usize = 512;
 
 pub(crate) async fn run(queue: &Queue, arguments: StatusArguments) -> Result<ActionReport> {
     let status = action::status(queue, &arguments.action_id).await?;
-    let mut report = action::report(queue, &status, now()).await?;
+    let mut report = action::report(queue, &status, (queue.settings.now)()).await?;
     if report.jobs.failed > 0 {
         let budget = (8 * MAX_FAILURES * FAILURE_BYTES, FAILURE_BYTES);
         let page = results::page(queue, &status, ResultFilter::Failed, None, budget).await?;

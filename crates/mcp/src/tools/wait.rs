@@ -13,7 +13,6 @@ use crate::{
     progress::Progress,
     queue::Queue,
     reports::ActionReport,
-    time::now,
 };
 
 /// Shortest and longest pause between two looks at an action. A long wait has long pauses.
@@ -64,7 +63,7 @@ pub(crate) async fn with_results(
     status: &ActionStatus,
     max_bytes: usize,
 ) -> Result<ActionReport> {
-    let mut report = action::report(queue, status, now()).await?;
+    let mut report = action::report(queue, status, (queue.settings.now)()).await?;
     if report.state.has_ended() {
         let budget = (max_bytes, default_job_bytes());
         let page = results::page(queue, status, ResultFilter::All, None, budget).await?;
