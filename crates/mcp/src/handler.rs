@@ -22,8 +22,10 @@ use crate::{
     ServeError, action, arguments,
     catalog::{INSTRUCTIONS, ToolName},
     error::{Result, ToolError},
+    links,
     progress::Progress,
     queue::Queue,
+    reports::{ActionReport, ResultPage},
     resources::{self, ResourceName, TEMPLATES},
     settings::Settings,
     tasks,
@@ -83,7 +85,7 @@ impl ServerHandler for Handler {
     async fn get_task(
         &self,
         request: GetTaskParams,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> std::result::Result<GetTaskResult, ErrorData> {
         let action_id = task_action(&request.task_id)?;
         let status = self.task_status(&action_id).await?;
@@ -93,7 +95,9 @@ impl ServerHandler for Handler {
         let changed_at = status.completed_jobs_at.unwrap_or_else(self.queue.settings.now);
         let task = tasks::of_report(&report, status.created_at, changed_at);
         let payload = match task.status {
-            TaskStatus::Completed => TaskPayload::Completed { result: json_object(&success(&report)) },
+            TaskStatus::Completed => {
+                TaskPayload::Completed { result: json_object(&of_action(&report, &context)) }
+            }
             TaskStatus::Cancelled => TaskPayload::Cancelled,
             _ => TaskPayload::Working,
         };
@@ -155,10 +159,15 @@ impl Handler {
             ToolName::Run => return self.run(arguments, context).await,
             ToolName::Wait => {
                 let mut progress = Progress::of(context, &self.queue.settings);
-                success(&wait::run(queue, arguments::read(arguments)?, &mut progress).await?)
+                of_action(&wait::run(queue, arguments::read(arguments)?, &mut progress).await?, context)
             }
             ToolName::Status => success(&status::run(queue, arguments::read(arguments)?).await?),
-            ToolName::Results => success(&results::run(queue, arguments::read(arguments)?).await?),
+            ToolName::Results => {
+                let arguments: arguments::ResultsArguments = arguments::read(arguments)?;
+                let action_id = arguments.action_id.clone();
+                let page = results::run(queue, arguments).await?;
+                with_links(success(&page), (action_id.as_str(), &page), context)
+            }
             ToolName::Logs => success(&logs::run(queue, arguments::read(arguments)?).await?),
             ToolName::Cancel => success(&cancel::run(queue, arguments::read(arguments)?).await?),
             ToolName::Retry => success(&retry::run(queue, arguments::read(arguments)?).await?),
@@ -184,7 +193,7 @@ impl Handler {
             let task = tasks::of_report(&report, status.created_at, (self.queue.settings.now)());
             return Ok(CreateTaskResult::new(task).into());
         }
-        Ok(success(&report).into())
+        Ok(of_action(&report, context).into())
     }
 
     /// Returns the status of the action of a task. A task of another key is unknown.
@@ -210,6 +219,25 @@ fn internal(error: &ToolError) -> ErrorData {
 /// Returns the result of a tool: a document, and the same as text for older clients.
 fn success<T: Serialize>(report: &T) -> CallToolResult {
     CallToolResult::structured(serde_json::to_value(report).unwrap_or_default())
+}
+
+/// Returns the result of a tool that reports an action, with links to the rest of its results.
+fn of_action(report: &ActionReport, context: &RequestContext<RoleServer>) -> CallToolResult {
+    let result = success(report);
+    match &report.results {
+        Some(page) => with_links(result, (&report.action_id, page), context),
+        None => result,
+    }
+}
+
+/// Adds links to what a page leaves out.
+fn with_links(
+    mut result: CallToolResult,
+    (action_id, page): (&str, &ResultPage),
+    context: &RequestContext<RoleServer>,
+) -> CallToolResult {
+    result.content.extend(links::of_page(action_id, page, context.protocol_version().as_ref()));
+    result
 }
 
 /// Returns the result of a tool that failed. The model reads the text.

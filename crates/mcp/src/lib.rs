@@ -5,9 +5,9 @@
 //! any process of this server, on any machine, answers for it, also after a restart.
 //!
 //! `handler` implements the protocol with the crate `rmcp`, which no other module names, except
-//! `catalog` for the definitions of tools, `tasks`, `progress` and `http`. `tools` has one module
-//! for each tool, and `queue` the access to agq. `fixtures`, with the feature of that name, serves
-//! the conformance suite of MCP.
+//! `catalog` for the definitions of tools, `links`, `tasks`, `progress` and `http`. `tools` has one
+//! module for each tool, and `queue` the access to agq. `fixtures`, with the feature of that name,
+//! serves the conformance suite of MCP.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ pub mod fixtures;
 mod guide;
 mod handler;
 mod http;
+mod links;
 mod program_text;
 mod progress;
 mod queue;

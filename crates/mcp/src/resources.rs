@@ -31,6 +31,16 @@ pub(crate) const TEMPLATES: [(&str, &str, &str); 3] = [
     ),
 ];
 
+/// Returns the URI of the results of an action from a cursor.
+pub(crate) fn results_uri(action_id: &str, cursor: &str) -> String {
+    format!("agx://action/{action_id}/results.jsonl?cursor={cursor}")
+}
+
+/// Returns the URI of the output of a job.
+pub(crate) fn stdout_uri(job_id: &str) -> String {
+    format!("agx://job/{job_id}/stdout")
+}
+
 /// Resource that a URI names.
 #[derive(Debug)]
 pub(crate) enum ResourceName {

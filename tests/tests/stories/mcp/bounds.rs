@@ -30,7 +30,9 @@ fn output_of_a_gigabyte_is_cut_and_read_in_parts() {
     let rest = json!({"job_id": job["job_id"], "from": GIGABYTE - 10, "max_bytes": 100_000_000});
     let rest = session.document("agx_logs", &rest);
     assert_eq!((&rest["text"], &rest["next_from"]), (&json!("xxxxxxxxxx"), &Value::Null));
-    let uri = format!("agx://job/{}/stdout?from=7&len=5", job["job_id"].as_str().unwrap());
+    let link = &large["content"][1];
+    assert_eq!(link["type"], "resource_link", "{link}");
+    let uri = format!("{}?from=7&len=5", link["uri"].as_str().unwrap());
     let read = session.request("resources/read", json!({"uri": uri})).unwrap();
     assert_eq!(read["contents"][0]["text"], "xxxxx");
 }
