@@ -32,8 +32,9 @@ const PROGRAMS: [(&str, &str); 15] = [
 ];
 /// Packages of npm and of pip that take part.
 const NODE_PACKAGES: [&str; 4] = ["bullmq", "graphile-worker", "ioredis", "pg"];
-const PYTHON_PACKAGES: [(&str, &str); 4] = [
+const PYTHON_PACKAGES: [(&str, &str); 5] = [
     ("celery", "bench-python"),
+    ("hypershell", "bench-hypershell"),
     ("redis", "bench-python"),
     ("rq", "bench-python"),
     ("hyperqueue", "bench-hyperqueue"),

@@ -6,6 +6,7 @@ mod agenix;
 mod daemon;
 mod hyperqueue;
 mod hyperqueue_package;
+mod hypershell;
 mod limit;
 mod python;
 pub(crate) mod sandbox;
@@ -17,6 +18,7 @@ use self::{
     agenix::Agenix,
     hyperqueue::HyperQueue,
     hyperqueue_package::HyperQueuePackage,
+    hypershell::HyperShell,
     python::Team,
     spooler::Spooler,
     workspace::{Work, Workspace},
@@ -32,6 +34,7 @@ const SLOTS: &str = "2";
 const XARGS: &str = "xargs -P2";
 const XARGS_SH: &str = "xargs -P2 sh -c";
 const HYPERQUEUE: &str = "HyperQueue";
+const HYPERSHELL: &str = "HyperShell";
 const PARALLEL: &str = "GNU Parallel";
 const SPOOLER: &str = "task-spooler";
 const CELERY: &str = "Celery";
@@ -40,7 +43,8 @@ const LIMIT: &str = "spawn limit";
 const NOTE: &str = "two at a time; AGEniX is durable: submissions and results are on disk before the \
     acknowledgement; Celery (late acknowledgement) and RQ store tasks in a Redis with appendfsync always, \
     and the start of Python is not measured; the others sync nothing, and HyperQueue runs without a \
-    journal and stores no output of tasks; slow peers run fewer tasks, and rates are compared; the spawn \
+    journal and stores no output of tasks; HyperShell runs without its database and without TLS, and its start is \
+    measured; slow peers run fewer tasks, and rates are compared; the spawn \
     limit is two threads that start processes and wait for them, without a shell";
 
 /// Numbers of tasks, by the speed of the contender.
@@ -115,6 +119,7 @@ struct Peers {
     has_parallel: bool,
     spooler: Option<Spooler>,
     hyperqueue: Option<AnyHyperQueue>,
+    hypershell: Option<HyperShell>,
     celery: Option<Team>,
     rq: Option<Team>,
 }
@@ -130,6 +135,9 @@ impl Peers {
                 .then(|| Spooler::start(workspace))
                 .and_then(|started| started_or_skipped(bench, SPOOLER, started)),
             hyperqueue: AnyHyperQueue::start(bench, programs, workspace),
+            hypershell: python::packages(&mut bench.report, &programs.tools, &python::HYPERSHELL).and_then(
+                |packages| started_or_skipped(bench, HYPERSHELL, HyperShell::start(&packages, workspace)),
+            ),
             celery: packages.and_then(|packages| {
                 started_or_skipped(bench, CELERY, Team::celery(packages, &programs.tools, workspace))
             }),
@@ -162,6 +170,9 @@ impl Peers {
         };
         if let Some(hyperqueue) = &self.hyperqueue {
             comparison = comparison.with(HYPERQUEUE, move || hyperqueue.run(workspace, work, all));
+        }
+        if let Some(hypershell) = &self.hypershell {
+            comparison = comparison.with(HYPERSHELL, move || hypershell.run(workspace, work, all));
         }
         if self.has_parallel {
             comparison = comparison.with(PARALLEL, move || shell::parallel(workspace, work, slow));

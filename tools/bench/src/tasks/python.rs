@@ -48,6 +48,13 @@ pub(super) const HYPERQUEUE: Packages = Packages {
     installed: &["hyperqueue/__init__.py", "cloudpickle/__init__.py", "tqdm/__init__.py"],
 };
 
+pub(super) const HYPERSHELL: Packages = Packages {
+    name: super::HYPERSHELL,
+    home: "bench-hypershell",
+    requirements: &["hypershell"],
+    installed: &["hypershell/__init__.py", "bin/hs"],
+};
+
 /// Returns the directory of the packages, which are installed if they are missing. Returns `None`
 /// if that fails.
 pub(super) fn packages(report: &mut Report, tools: &Path, packages: &Packages) -> Option<PathBuf> {

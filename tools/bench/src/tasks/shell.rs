@@ -73,7 +73,12 @@ pub(super) fn parallel(workspace: &Workspace, work: Work, count: usize) -> anyho
 }
 
 /// Runs a command with the list of tasks as stdin, and the file of results as stdout.
-fn run(command: &mut Command, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+pub(super) fn run(
+    command: &mut Command,
+    workspace: &Workspace,
+    work: Work,
+    count: usize,
+) -> anyhow::Result<f64> {
     let name = Path::new(command.get_program()).display().to_string();
     let list = File::open(workspace.list(work, count)?)?;
     command.current_dir(workspace.lab.path()).stdin(list).stdout(workspace.results_file()?);
