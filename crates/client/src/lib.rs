@@ -43,4 +43,5 @@ pub use directives::{DirectiveMessage, DirectiveSubscription};
 pub use error::ClientError;
 pub use key::{KEY_HELP, SessionKeyError, key_in, session_key};
 pub use schedules::{SavedSchedule, SubmittedWorkflow};
+pub use tls::{TlsDefect, TlsDefectKind, tls_defect};
 pub use token::Token;

@@ -19,48 +19,109 @@ pub(crate) struct TlsProblem {
     pub(crate) help: &'static str,
 }
 
+/// Reason for which a client does not accept TLS with a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsDefect {
+    /// Kind of the defect.
+    pub kind: TlsDefectKind,
+    /// Reason, as a sentence that names the server.
+    pub reason: String,
+}
+
+/// Kind of a [`TlsDefect`], on which the advice depends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsDefectKind {
+    /// The server does not use TLS.
+    NoTls,
+    /// The certificate has expired, or is not valid yet.
+    Time,
+    /// The certificate is of a CA that is not trusted.
+    UnknownIssuer,
+    /// The certificate is for another name.
+    OtherName,
+    /// The certificate is that of a CA.
+    Authority,
+    /// The certificate has another defect.
+    Certificate,
+    /// The handshake fails for another reason.
+    Handshake,
+}
+
 /// Returns the TLS error in `error`, if there is one.
 pub(crate) fn problem(error: &redis::RedisError) -> Option<TlsProblem> {
     // The Redis client wraps the error of the system, which wraps the error of TLS.
     let kept = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
-    let error = kept.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref::<rustls::Error>()?;
+    let error = tls_error(kept.downcast_ref::<io::Error>()?)?;
     let (reason, help) = match error {
-        rustls::Error::InvalidCertificate(error) => of_their_certificate(error),
         rustls::Error::AlertReceived(alert) => of_our_certificate(*alert),
-        rustls::Error::InvalidMessage(_) => (
-            "the server at this address does not use TLS".to_owned(),
-            "without TLS an address is HOST:PORT, not rediss://HOST:PORT",
-        ),
-        other => (other.to_string(), "look at the certificates on both sides, and at agq's log"),
+        error => {
+            let defect = defect("agq", error);
+            (defect.reason, help(defect.kind))
+        }
     };
     Some(TlsProblem { reason, help })
 }
 
-fn of_their_certificate(error: &CertificateError) -> (String, &'static str) {
-    let clocks = "renew it where agq runs (--tls-cert), and compare the clocks of both machines";
-    match error {
+/// Returns the defect if `error` is one of TLS. `server` names the server, as "agq".
+pub fn tls_defect(server: &str, error: &io::Error) -> Option<TlsDefect> {
+    tls_error(error).map(|error| defect(server, error))
+}
+
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+fn defect(server: &str, error: &rustls::Error) -> TlsDefect {
+    let (kind, reason) = match error {
+        rustls::Error::InvalidCertificate(error) => of_their_certificate(server, error),
+        rustls::Error::InvalidMessage(_) => {
+            (TlsDefectKind::NoTls, "the server at this address does not use TLS".to_owned())
+        }
+        other => (TlsDefectKind::Handshake, other.to_string()),
+    };
+    TlsDefect { kind, reason }
+}
+
+fn of_their_certificate(server: &str, error: &CertificateError) -> (TlsDefectKind, String) {
+    let (kind, what) = match error {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            ("agq's certificate has expired".into(), clocks)
+            (TlsDefectKind::Time, "has expired".to_owned())
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            ("agq's certificate is not valid yet".into(), clocks)
+            (TlsDefectKind::Time, "is not valid yet".to_owned())
         }
-        CertificateError::UnknownIssuer => (
-            "agq's certificate is of a CA that is not trusted here".into(),
-            "name the file with the certificate of that CA with --tls-ca or AGQ_CA",
-        ),
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => (
-            format!("agq's certificate is for another name: {error}"),
-            "use a name of the certificate in the address, or make a certificate with this name among its subjectAltNames",
-        ),
-        other if format!("{other:?}").contains("CaUsedAsEndEntity") => (
-            "agq's certificate is that of a CA (CA:TRUE), which no server may show".into(),
-            "make another one where agq runs: `openssl req -x509` needs -addext basicConstraints=critical,CA:FALSE",
-        ),
-        other => (
-            format!("agq's certificate is not accepted: {other}"),
-            "look at it with `openssl x509 -noout -text -in FILE` where agq runs",
-        ),
+        CertificateError::UnknownIssuer => {
+            (TlsDefectKind::UnknownIssuer, "is of a CA that is not trusted here".to_owned())
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            (TlsDefectKind::OtherName, format!("is for another name: {error}"))
+        }
+        other if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+            (TlsDefectKind::Authority, "is that of a CA (CA:TRUE), which no server may show".to_owned())
+        }
+        other => (TlsDefectKind::Certificate, format!("is not accepted: {other}")),
+    };
+    (kind, format!("{server}'s certificate {what}"))
+}
+
+/// Returns the advice about a defect of TLS with agq.
+fn help(kind: TlsDefectKind) -> &'static str {
+    match kind {
+        TlsDefectKind::NoTls => "without TLS an address is HOST:PORT, not rediss://HOST:PORT",
+        TlsDefectKind::Time => {
+            "renew it where agq runs (--tls-cert), and compare the clocks of both machines"
+        }
+        TlsDefectKind::UnknownIssuer => {
+            "name the file with the certificate of that CA with --tls-ca or AGQ_CA"
+        }
+        TlsDefectKind::OtherName => {
+            "use a name of the certificate in the address, or make a certificate with this name among its subjectAltNames"
+        }
+        TlsDefectKind::Authority => {
+            "make another one where agq runs: `openssl req -x509` needs -addext basicConstraints=critical,CA:FALSE"
+        }
+        TlsDefectKind::Certificate => "look at it with `openssl x509 -noout -text -in FILE` where agq runs",
+        TlsDefectKind::Handshake => "look at the certificates on both sides, and at agq's log",
     }
 }
 
@@ -156,6 +217,20 @@ mod tests {
         );
         assert!(alert(AlertDescription::UnknownCA).help.contains("--tls-client-ca"));
         assert_eq!(problem(&redis::RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe))), None);
+    }
+
+    #[test]
+    fn tls_defects_name_the_server() {
+        let of = |error: rustls::Error| {
+            let defect = tls_defect("host:1", &io::Error::new(io::ErrorKind::InvalidData, error)).unwrap();
+            (defect.kind, defect.reason)
+        };
+        let unknown = of(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer));
+        let reason = "host:1's certificate is of a CA that is not trusted here".to_owned();
+        assert_eq!(unknown, (TlsDefectKind::UnknownIssuer, reason));
+        let plain = of(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
+        assert_eq!(plain.0, TlsDefectKind::NoTls);
+        assert_eq!(tls_defect("host:1", &io::ErrorKind::BrokenPipe.into()), None);
     }
 
     fn pair() -> (String, String) {
