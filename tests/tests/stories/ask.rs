@@ -81,7 +81,7 @@ fn plan_is_found_within_prose_and_nothing_has_to_run_for_it() {
     let lab = Lab::on_files();
     let server = ChatServer::start([Text(format!("Here it is:\n```json\n{GOOD}\n```\nGood luck!"))]);
     let asked = ran(&mut asking(&lab, &server, &["--sandbox"])).expect(0);
-    assert!(asked.err.contains("of this machine, because no agq can be reached"), "{}", asked.err);
+    assert!(asked.err.contains("of this machine, because no agq is configured"), "{}", asked.err);
     let printed: Value = serde_json::from_str(&asked.out).unwrap();
     assert_eq!(printed["sandbox"]["profile"], "reader");
     assert!(!server.requests()[0].head.contains("uthorization"), "there is no key to send");
@@ -109,6 +109,31 @@ fn refused_plan_is_corrected_by_the_model() {
     assert!(last_message(&requests[2].body).contains("tasks[0].comand: unknown field"), "{:?}", requests[2]);
     assert_eq!(requests[2].body["messages"].as_array().unwrap().len(), 6);
     assert!(asked.err.contains("asking again for a corrected plan: 2 of 2"), "{}", asked.err);
+}
+
+#[test]
+fn programs_are_compared_with_each_worker() {
+    let lab = Lab::on_files();
+    let agent = "1".repeat(64);
+    let config = lab.file("agq.toml", &format!("[agents]\none = '{agent}'\n")).display().to_string();
+    let agq = lab.agq(&["--config", &config]);
+    let _one = lab.agw(&agq, "w1", &["--tools", "sort,uniq"]);
+    let _two = lab.agw(&agq, "w2", &["--tools", "sort,wc"]);
+    let divided = GOOD.replace("\"sort\"", "\"uniq\"");
+    let asked = |key: &str, server: &ChatServer| {
+        let mut command = asking(&lab, server, &["--json"]);
+        ran(command.env("AGQ_SESSION_KEY", key).env("AGQ_ADDR", agq.address()))
+    };
+    let server = ChatServer::start([Text(divided.clone()), Text(GOOD.into())]);
+    assert_eq!(asked(lab.key(), &server).expect(0).data()["repairs"], 1);
+    let reason = "no worker has all programs: uniq, wc; the nearest worker lacks wc";
+    assert!(last_message(&server.requests()[1].body).contains(reason), "{:?}", server.requests()[1]);
+
+    // The key of an agent may not list the workers, so only the names of all programs are known.
+    let server = ChatServer::start([Text(divided)]);
+    assert_eq!(asked(&agent, &server).expect(0).data()["repairs"], 0);
+    let unknown = asked(&"2".repeat(64), &ChatServer::start([])).expect(3);
+    assert!(unknown.err.contains("refused the session key"), "{}", unknown.err);
 }
 
 #[test]

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use agenix_client::{ClientError, Connection, Server};
 use agenix_policy::Policy;
 use agenix_protocol::{
-    documents::{CapabilityList, Plan},
+    documents::{CapabilityList, Plan, WorkerStatus},
+    errors::ErrorKind,
     printable::one_line,
 };
 use agenix_rules::plan::needs;
@@ -33,6 +35,10 @@ pub(super) struct Programs {
     left_out: usize,
     /// Names of all programs of the workers, if they are known.
     on_workers: Option<BTreeSet<String>>,
+    /// Different sets of programs of the workers, if they are known.
+    sets: BTreeSet<BTreeSet<String>>,
+    /// Names of the programs that the policy lists, if there is one.
+    allowed: Option<BTreeSet<String>>,
     /// Owner of the programs, for a message.
     owner: String,
 }
@@ -41,10 +47,17 @@ impl Programs {
     /// Asks agq for the programs of the workers. If none is configured or running, or it has no
     /// worker, takes common programs of this machine.
     pub(super) async fn find(server: &ServerArgs, policy: Option<&Policy>) -> Result<Self> {
-        let known = match known_programs(server).await {
-            Ok(list) if list.workers > 0 => return Ok(Self::of_workers(list, policy)),
-            Ok(_) => "the agq has no worker",
-            Err(CliError::NoServer { .. }) if server.given()?.is_none() => "no agq can be reached",
+        let is_named = server.given()?.is_some();
+        let why = match server.server() {
+            Ok(agq) => match offered(&agq).await {
+                Ok((list, workers)) if list.workers > 0 => {
+                    return Ok(Self::of_workers(list, &workers, policy));
+                }
+                Ok(_) => "the agq has no worker",
+                Err(failure) if !is_named && is_absent(&failure) => "no agq can be reached",
+                Err(failure) => return Err(failure.into()),
+            },
+            Err(CliError::NoServer { .. }) if !is_named => "no agq is configured",
             Err(failure) => return Err(failure),
         };
         let library = library();
@@ -52,36 +65,38 @@ impl Programs {
         let here = path_lookup::on(&std::env::var_os("PATH").unwrap_or_default());
         let shown = named.into_iter().filter(|name| here.contains(*name));
         let shown = shown.map(|name| (name.to_owned(), None)).collect();
-        Ok(Self::first(shown, None, format!("this machine, because {known}")))
+        Ok(Self::limited(shown, format!("this machine, because {why}")))
     }
 
-    fn of_workers(list: CapabilityList, policy: Option<&Policy>) -> Self {
+    fn of_workers(list: CapabilityList, workers: &[WorkerStatus], policy: Option<&Policy>) -> Self {
         let is_whole = list.programs.len() as u64 == list.total;
         let names = list.programs.iter().map(|program| program.name.clone());
         let on_workers = is_whole.then(|| names.collect());
+        let living = workers.iter().filter(|worker| worker.state != "dead");
+        let sets = living.map(|worker| worker.capabilities.commands().cloned().collect()).collect();
+        let allowed: Option<BTreeSet<String>> =
+            policy.map(|policy| policy.tools().into_iter().map(str::to_owned).collect());
         let library = library();
-        let (common, allowed) = (library.tools(), policy.map(Policy::tools));
-        let is_allowed = |name: &str| allowed.as_ref().is_none_or(|allowed| allowed.contains(&name));
+        let common = library.tools();
         let mut shown: Vec<_> = list
             .programs
             .into_iter()
-            .filter(|program| is_allowed(&program.name))
+            .filter(|program| allowed.as_ref().is_none_or(|allowed| allowed.contains(&program.name)))
             .map(|program| (program.name, program.description))
             .collect();
         // The sort is stable, so that the names of a group stay sorted.
-        shown.sort_by_key(|(name, description)| (description.is_none(), !common.contains(&name.as_str())));
+        shown.sort_by_cached_key(|(name, description)| {
+            (description.is_none(), !common.contains(&name.as_str()))
+        });
         let owner = counted(list.workers, "worker", "workers");
-        Self::first(shown, on_workers, owner)
+        Self { on_workers, sets, allowed, ..Self::limited(shown, owner) }
     }
 
-    fn first(
-        mut shown: Vec<(String, Option<String>)>,
-        on_workers: Option<BTreeSet<String>>,
-        owner: String,
-    ) -> Self {
+    /// Returns at most [`MAX_SHOWN`] programs for the model.
+    fn limited(mut shown: Vec<(String, Option<String>)>, owner: String) -> Self {
         let left_out = shown.len().saturating_sub(MAX_SHOWN);
         shown.truncate(MAX_SHOWN);
-        Self { shown, left_out, on_workers, owner }
+        Self { shown, left_out, on_workers: None, sets: BTreeSet::new(), allowed: None, owner }
     }
 
     /// Describes for the user which programs the model is told about.
@@ -105,19 +120,37 @@ impl Programs {
         format!("Programs: {}{more}\n{}", plain.join(", "), described.collect::<String>())
     }
 
-    /// Checks that a worker has each program of the plan, if the programs of the workers are known.
-    pub(super) fn check(&self, plan: &Plan) -> Result<(), String> {
-        let Some(known) = &self.on_workers else { return Ok(()) };
-        let Some(missing) = needs(plan).tools.into_iter().find(|tool| !known.contains(tool)) else {
-            return Ok(());
+    /// Returns the reasons for which no worker can run the plan, as far as the programs of the
+    /// workers are known.
+    pub(super) fn missing(&self, plan: &Plan) -> Vec<String> {
+        let Some(known) = &self.on_workers else { return Vec::new() };
+        let tools = needs(plan).tools;
+        let missing: Vec<String> = tools
+            .iter()
+            .filter(|tool| !known.contains(*tool))
+            .map(|tool| {
+                let (place, nearest) = (place(plan, tool), self.nearest(tool, known));
+                format!("{place} is '{tool}': no worker has this program{nearest}")
+            })
+            .collect();
+        let lacks = |set: &BTreeSet<String>| -> Vec<&str> {
+            tools.iter().filter(|tool| !set.contains(*tool)).map(String::as_str).collect()
         };
-        let place = match plan.tasks.iter().position(|task| task.command == missing) {
-            Some(at) => format!("tasks[{at}].command"),
-            None => "requires.tools".into(),
-        };
-        let nearest = path_lookup::nearest(&missing, known.iter().map(String::as_str));
-        let nearest = nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default();
-        Err(format!("{place} is '{missing}': no worker has this program{nearest}"))
+        match self.sets.iter().map(lacks).min_by_key(Vec::len) {
+            Some(absent) if missing.is_empty() && !absent.is_empty() => {
+                let (all, absent) = (tools.join(", "), absent.join(", "));
+                vec![format!("no worker has all programs: {all}; the nearest worker lacks {absent}")]
+            }
+            _ => missing,
+        }
+    }
+
+    /// Suggests the program of a worker with the name most similar to `tool`, if the policy allows
+    /// it.
+    fn nearest(&self, tool: &str, known: &BTreeSet<String>) -> String {
+        let is_allowed = |name: &&String| self.allowed.as_ref().is_none_or(|all| all.contains(*name));
+        let nearest = path_lookup::nearest(tool, known.iter().filter(is_allowed).map(String::as_str));
+        nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default()
     }
 
     /// Returns the programs of a worker that has these.
@@ -125,12 +158,38 @@ impl Programs {
     pub(super) fn of_names(names: &[&str]) -> Self {
         let shown = names.iter().map(|&name| (name.to_owned(), None)).collect();
         let known = names.iter().map(|&name| name.to_owned()).collect();
-        Self::first(shown, Some(known), "1 worker".into())
+        Self { on_workers: Some(known), ..Self::limited(shown, "1 worker".into()) }
     }
 }
 
-async fn known_programs(server: &ServerArgs) -> Result<CapabilityList> {
-    Ok(server.connect().await?.capabilities("", MAX_READ).await?)
+/// Returns the place of a program in a plan.
+fn place(plan: &Plan, tool: &str) -> String {
+    match plan.tasks.iter().position(|task| task.command == tool) {
+        Some(at) => format!("tasks[{at}].command"),
+        None => "requires.tools".into(),
+    }
+}
+
+/// Returns true if no agq answers at all.
+fn is_absent(failure: &ClientError) -> bool {
+    matches!(failure, ClientError::Unreachable { .. }) && failure.connection_limit_help().is_none()
+}
+
+/// Returns the programs of the workers, and the workers if their programs differ. A key that may
+/// not list the workers gets none of them.
+async fn offered(server: &Server) -> Result<(CapabilityList, Vec<WorkerStatus>), ClientError> {
+    let mut connection = Connection::open(server).await?;
+    let list = connection.capabilities("", MAX_READ).await?;
+    if list.programs.iter().all(|program| program.workers == list.workers) {
+        return Ok((list, Vec::new()));
+    }
+    match connection.workers().await {
+        Ok(workers) => Ok((list, workers)),
+        Err(ClientError::Rejected(reason)) if ErrorKind::of(&reason) == ErrorKind::NotPermitted => {
+            Ok((list, Vec::new()))
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Returns a policy with all tools of the library.
@@ -140,10 +199,11 @@ fn library() -> Policy {
 
 #[cfg(test)]
 mod tests {
+    use agenix_client::ClientError;
     use agenix_policy::Policy;
-    use agenix_protocol::documents::{CapabilityList, OfferedProgram, parse};
+    use agenix_protocol::documents::{CapabilityList, OfferedProgram, Plan, WorkerStatus, parse};
 
-    use super::{MAX_SHOWN, Programs};
+    use super::{MAX_SHOWN, Programs, is_absent};
 
     fn list(programs: &[(&str, Option<&str>)]) -> CapabilityList {
         let program = |&(name, description): &(&str, Option<&str>)| OfferedProgram {
@@ -160,7 +220,7 @@ mod tests {
         let names: Vec<String> = (0..MAX_SHOWN).map(|n| format!("a{n}")).collect();
         let mut all: Vec<(&str, Option<&str>)> = names.iter().map(|name| (name.as_str(), None)).collect();
         all.extend([("sort", None), ("agx-ocr", Some("Reads\ntext"))]);
-        let programs = Programs::of_workers(list(&all), None);
+        let programs = Programs::of_workers(list(&all), &[], None);
         assert_eq!(programs.shown[0].0, "agx-ocr");
         assert_eq!(programs.shown[1].0, "sort");
         assert_eq!((programs.shown.len(), programs.left_out), (MAX_SHOWN, 2));
@@ -173,24 +233,76 @@ mod tests {
     #[test]
     fn policy_selects_the_programs_that_are_shown() {
         let policy = Policy::parse("version = 1\nuse = [\"wc\", \"sort\"]").unwrap();
-        let programs = Programs::of_workers(list(&[("sh", None), ("wc", None)]), Some(&policy));
+        let programs = Programs::of_workers(list(&[("sh", None), ("wc", None)]), &[], Some(&policy));
         assert_eq!(programs.list(), "Programs: wc\n");
         assert_eq!(programs.about(), "the names of 1 program of 1 worker");
     }
 
+    /// Returns a plan with these commands, which also requires `tool`.
+    fn plan(commands: &[&str], tool: &str) -> Plan {
+        let task =
+            |(at, command): (usize, &&str)| format!(r#"{{"task_number":{},"command":"{command}"}}"#, at + 1);
+        let tasks: Vec<String> = commands.iter().enumerate().map(task).collect();
+        let json = format!(r#"{{"tasks":[{}],"requires":{{"tools":["{tool}"]}}}}"#, tasks.join(","));
+        parse(json.as_bytes()).unwrap()
+    }
+
+    fn worker(state: &str, tools: &[&str]) -> WorkerStatus {
+        let json = serde_json::json!({
+            "worker_id": "w", "state": state, "hostname": "h", "platform": "p", "agw_version": "1",
+            "capabilities": tools, "max_concurrent_jobs": 1, "active_jobs": 0,
+            "registered_at": "2026-01-01T00:00:00.000000Z",
+            "last_seen_at": "2026-01-01T00:00:00.000000Z", "stats": null,
+        });
+        parse(json.to_string().as_bytes()).unwrap()
+    }
+
     #[test]
-    fn unknown_programs_are_found_only_in_a_whole_list() {
-        let plan = |command: &str, tool: &str| {
-            let json = format!(
-                r#"{{"tasks":[{{"task_number":1,"command":"{command}"}}],"requires":{{"tools":["{tool}"]}}}}"#
-            );
-            parse(json.as_bytes()).unwrap()
-        };
-        let programs = Programs::of_workers(list(&[("sort", None)]), None);
-        assert_eq!(programs.check(&plan("sort", "sort")), Ok(()));
-        let wrong = programs.check(&plan("sort", "jq"));
-        assert_eq!(wrong.unwrap_err(), "requires.tools is 'jq': no worker has this program");
+    fn all_missing_programs_are_named_with_programs_that_the_policy_allows() {
+        let all = list(&[("sort", None), ("sed", None)]);
+        let programs = Programs::of_workers(all.clone(), &[], None);
+        assert!(programs.missing(&plan(&["sort"], "sort")).is_empty());
+        assert_eq!(
+            programs.missing(&plan(&["sort", "sedd"], "jq")),
+            [
+                "requires.tools is 'jq': no worker has this program",
+                "tasks[1].command is 'sedd': no worker has this program; did you mean sed?"
+            ]
+        );
+        let policy = Policy::parse("version = 1\nuse = [\"sort\"]").unwrap();
+        let programs = Programs::of_workers(all, &[], Some(&policy));
+        let missing = programs.missing(&plan(&["sedd"], "sort"));
+        assert_eq!(missing, ["tasks[0].command is 'sedd': no worker has this program"]);
         let part = CapabilityList { total: 2, ..list(&[("sort", None)]) };
-        assert_eq!(Programs::of_workers(part, None).check(&plan("sort", "jq")), Ok(()));
+        assert!(Programs::of_workers(part, &[], None).missing(&plan(&["sort"], "jq")).is_empty());
+    }
+
+    #[test]
+    fn one_worker_has_to_have_all_programs() {
+        let all = list(&[("jq", None), ("sed", None), ("sort", None)]);
+        let mut workers = vec![
+            worker("active", &["sed", "sort"]),
+            worker("active", &["jq"]),
+            worker("dead", &["jq", "sed", "sort"]),
+        ];
+        let missing = |workers: &[WorkerStatus], plan: &Plan| {
+            Programs::of_workers(all.clone(), workers, None).missing(plan)
+        };
+        assert!(missing(&workers, &plan(&["sed"], "sort")).is_empty());
+        assert_eq!(
+            missing(&workers, &plan(&["sed", "jq"], "sort")),
+            ["no worker has all programs: jq, sed, sort; the nearest worker lacks jq"]
+        );
+        workers.push(worker("draining", &["jq", "sed", "sort"]));
+        assert!(missing(&workers, &plan(&["sed", "jq"], "sort")).is_empty());
+    }
+
+    #[test]
+    fn programs_of_this_machine_replace_only_an_agq_that_does_not_answer() {
+        let (address, reason) = ("a:1".to_owned(), "Connection refused".to_owned());
+        assert!(is_absent(&ClientError::Unreachable { address: address.clone(), reason: reason.clone() }));
+        assert!(!is_absent(&ClientError::Unauthenticated { address: address.clone(), reason }));
+        assert!(!is_absent(&ClientError::Tls { address, reason: "expired".into(), help: "renew it" }));
+        assert!(!is_absent(&ClientError::Rejected("NOPERM".into())));
     }
 }

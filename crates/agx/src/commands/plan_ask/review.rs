@@ -47,7 +47,8 @@ fn plan_in(answer: &str) -> Result<Plan, String> {
 
 fn check(plan: &Plan, programs: &Programs) -> Result<(), String> {
     rules::check(plan, &Limits::default()).map_err(|rejection| rejection.to_string())?;
-    programs.check(plan)
+    let missing = programs.missing(plan);
+    if missing.is_empty() { Ok(()) } else { Err(missing.join("; ")) }
 }
 
 /// Cuts a reason to [`MAX_REASON_BYTES`].
