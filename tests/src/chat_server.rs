@@ -29,6 +29,8 @@ pub struct ChatRequest {
 pub enum ChatAnswer {
     /// A chat completion with this text.
     Text(String),
+    /// A chat completion that ends with this text, because it reached a limit.
+    Cut(String),
     /// A whole HTTP response.
     Raw(String),
     /// No answer: the connection stays open until the client closes it.
@@ -70,15 +72,8 @@ fn serve(listener: &TcpListener, answers: Vec<ChatAnswer>, requests: &Mutex<Vec<
         let request = request(&mut stream);
         requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
         let response = match answer {
-            ChatAnswer::Text(text) => {
-                let message = json!({"role": "assistant", "content": text});
-                let choice = json!({"index": 0, "message": message, "finish_reason": "stop"});
-                let body = json!({"object": "chat.completion", "choices": [choice]}).to_string();
-                let length = body.len();
-                format!(
-                    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-                )
-            }
+            ChatAnswer::Text(text) => completion(&text, "stop"),
+            ChatAnswer::Cut(text) => completion(&text, "length"),
             ChatAnswer::Raw(response) => response,
             ChatAnswer::Silence => {
                 // The end of the client is the end of the request. An error is an end, too.
@@ -89,6 +84,17 @@ fn serve(listener: &TcpListener, answers: Vec<ChatAnswer>, requests: &Mutex<Vec<
         // A client that has read enough may close the connection before the end of the answer.
         let _closed = stream.get_mut().write_all(response.as_bytes());
     }
+}
+
+/// Returns the response with a chat completion.
+fn completion(text: &str, finish_reason: &str) -> String {
+    let message = json!({"role": "assistant", "content": text});
+    let choice = json!({"index": 0, "message": message, "finish_reason": finish_reason});
+    let body = json!({"object": "chat.completion", "choices": [choice]}).to_string();
+    let length = body.len();
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
 }
 
 fn request(stream: &mut BufReader<TcpStream>) -> ChatRequest {

@@ -2,9 +2,11 @@
 
 use std::process::Command;
 
-use ChatAnswer::{Raw, Silence, Text};
+use ChatAnswer::{Cut, Raw, Silence, Text};
 use e2e::{Agq, Agw, ChatAnswer, ChatServer, Lab, Ran};
 use serde_json::{Value, json};
+
+use crate::certificates::Authority;
 
 const GOOD: &str = r#"{"tasks":[{"task_number":1,"command":"sort","args":["-u","{{input.file}}"]},
 {"task_number":2,"command":"wc","args":["-l"],"input_from_task":1,"stream":true}]}"#;
@@ -137,6 +139,87 @@ fn programs_are_compared_with_each_worker() {
 }
 
 #[test]
+fn draft_and_cut_answer_are_not_the_plan() {
+    let lab = Lab::on_files();
+    let draft = format!("<think>A draft: {GOOD} but that is wrong");
+    let server = ChatServer::start([Cut(draft), Cut(GOOD.into()), Text(GOOD.into())]);
+    let asked = ran(&mut asking(&lab, &server, &["--json"])).expect(0);
+    assert_eq!(asked.data()["repairs"], 2, "{}", asked.out);
+    let requests = server.requests();
+    let within = "a limit of the server ended the answer; the answer ends within its reasoning";
+    assert!(last_message(&requests[1].body).contains(within), "{:?}", requests[1]);
+    let cut = "a limit of the server ended the answer\n";
+    assert!(last_message(&requests[2].body).contains(cut), "{:?}", requests[2]);
+
+    let two = format!("First idea: {GOOD}. Better: {}", plan("wc", &["-l"]));
+    let server = ChatServer::start([Text(two), Text("No.".into()), Text("No.".into())]);
+    let asked = ran(&mut asking(&lab, &server, &[])).expect(1);
+    assert_eq!(asked.out, "");
+    assert!(asked.err.contains("refused: the answer has two different plans"), "{}", asked.err);
+}
+
+#[test]
+fn key_that_the_server_repeats_is_not_shown() {
+    let lab = Lab::on_files();
+    let body = format!(r#"{{"error":{{"message":"Incorrect API key provided: {KEY}."}}}}"#);
+    let moved = format!(
+        "HTTP/1.1 308 {KEY}\r\nLocation: https://llm.example/{KEY}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    let echo = Text(plan("sort", &[KEY]));
+    for (answers, code, reason) in [
+        (
+            vec![response("401 No", "application/json", &body)],
+            3,
+            "the status 401: Incorrect API key provided: ***.",
+        ),
+        (vec![response("200 OK", KEY, "x")], 3, "(***) is not JSON"),
+        (
+            vec![response("200 OK", "application/json", &body)],
+            3,
+            "is an error: Incorrect API key provided: ***.",
+        ),
+        (vec![Raw(moved)], 3, "this one is to https://llm.example/***"),
+        (
+            vec![echo, Text(format!("{KEY}? No.")), Text("No.".into())],
+            1,
+            "refused: the answer has the key of the server in it",
+        ),
+    ] {
+        let server = ChatServer::start(answers);
+        let asked = ran(asking(&lab, &server, &[]).env("AGX_ASK_KEY", KEY)).expect(code);
+        assert!(asked.err.contains(reason), "{reason}: {}", asked.err);
+        assert!(!(asked.err + &asked.out).contains(KEY));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn certificate_of_the_server_has_to_be_of_a_trusted_ca() {
+    let lab = Lab::on_files();
+    let (authority, other) = (Authority::new(&lab, "ca"), Authority::new(&lab, "other"));
+    let pair = authority.certify(&lab, "server", &["127.0.0.1"]);
+    let agq = lab.agq(&["--tls-cert", &pair.cert, "--tls-key", &pair.key]);
+    let host = agq.http_address();
+    let no_server = ChatServer::start([]);
+    let asked = |host: &str, ca: &Authority| {
+        let url = format!("https://{host}/v1");
+        let mut command = asking(&lab, &no_server, &["--ask-url", &url]);
+        ran(command.env("SSL_CERT_FILE", &ca.file).env_remove("SSL_CERT_DIR")).expect(3).err
+    };
+    // agq is no model, but its answer comes through TLS.
+    let trusted = asked(&host, &authority);
+    assert!(trusted.contains(&format!("{host} answered with the status 4")), "{trusted}");
+    let unknown = asked(&host, &other);
+    let reason = format!("{host}'s certificate is of a CA that is not trusted here");
+    assert!(unknown.contains(&reason) && unknown.contains("SSL_CERT_FILE names a file"), "{unknown}");
+
+    let plain = lab.agq(&["--data-dir", "plain"]);
+    let plain = asked(&plain.http_address(), &authority);
+    assert!(plain.contains("the server at this address does not use TLS"), "{plain}");
+    assert!(plain.contains("AGX_ASK_URL begins with http://"), "{plain}");
+}
+
+#[test]
 fn two_corrections_without_success_are_the_end() {
     let lab = Lab::on_files();
     let policy = lab
@@ -182,7 +265,7 @@ fn worker_that_demands_types_is_satisfied_by_a_correction() {
 #[test]
 fn server_without_a_usable_answer_is_exit_code_three_and_no_plan() {
     let lab = Lab::on_files();
-    let large = "x".repeat(1024 * 1024 + 1);
+    let large = "x".repeat(4 * 1024 * 1024 + 1);
     let moved = "HTTP/1.1 308 Moved\r\nLocation: https://llm.example/v1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     for (answer, reasons) in [
         (
@@ -200,10 +283,18 @@ fn server_without_a_usable_answer_is_exit_code_three_and_no_plan() {
         ),
         (
             response("200 OK", "text/html", "<html>sign in</html>"),
-            ["(text/html) is not a chat completion: expected value", "AGX_ASK_URL is the address of an API"],
+            ["(text/html) is not JSON: expected value", "which mostly ends with /v1"],
         ),
-        (response("200 OK", "application/json", r#"{"choices":[]}"#), ["without a choice", "AGX_ASK_URL"]),
-        (response("200 OK", "application/json", &large), ["has more than 1048576 bytes", "much shorter"]),
+        (response("200 OK", "application/json", r#"{"choices":[]}"#), ["without a choice", "try again"]),
+        (
+            response("200 OK", "application/json", r#"{"error":{"message":"out of memory"}}"#),
+            ["(application/json) is an error: out of memory", "look at the log of the model's server"],
+        ),
+        (
+            Raw("HTTP/1.1 500 Oops\r\nContent-Length: 9\r\nConnection: close\r\n\r\ncut".into()),
+            ["answered with the status 500", "look at the log of the model's server"],
+        ),
+        (response("200 OK", "application/json", &large), ["has more than 4194304 bytes", "much shorter"]),
         (Raw("not HTTP at all\r\n\r\n".into()), ["cannot ask the model at", "AGX_ASK_URL"]),
     ] {
         let server = ChatServer::start([answer]);
@@ -247,10 +338,31 @@ fn settings_that_are_missing_or_wrong_are_named_before_any_request() {
     assert!(secret.contains("the key belongs into AGX_ASK_KEY") && !secret.contains("secret"), "{secret}");
     let key = with("AGX_ASK_KEY", "a\nsecret");
     assert!(key.contains("AGX_ASK_KEY has characters that no key has") && !key.contains("secret"), "{key}");
+    let bytes = std::os::unix::ffi::OsStrExt::from_bytes(b"sk-\xff");
+    let bytes: &std::ffi::OsStr = bytes;
+    let bytes = ran(asking(&lab, &server, &[]).env("AGX_ASK_KEY", bytes)).expect(2);
+    assert!(bytes.err.contains("AGX_ASK_KEY is not UTF-8"), "{}", bytes.err);
+    let long = ran(&mut asking(&lab, &server, &["--ask-timeout", "18446744073709551615"])).expect(2);
+    assert!(long.err.contains("give at most a year"), "{}", long.err);
     let empty = lab.command("agx").args(["plan", "new", "--ask", " "]).output().unwrap();
     assert!(Ran::from(empty).expect(2).err.contains("--ask has no text"));
-    let alone = lab.command("agx").args(["plan", "new", "--ask-timeout", "5"]).output().unwrap();
-    assert!(Ran::from(alone).expect(2).err.contains("are for --ask"));
+    for alone in [["--ask-timeout", "5"], ["--ask-url", "http://127.0.0.1/v1"], ["--ask-model", "small"]] {
+        let alone = lab.command("agx").args(["plan", "new"]).args(alone).output().unwrap();
+        assert!(Ran::from(alone).expect(2).err.contains("are for --ask"));
+    }
+    let url = "http://me:secret@127.0.0.1/v1";
+    let new = |more: &[&str]| {
+        ran(lab
+            .command("agx")
+            .env("AGX_ASK_URL", url)
+            .env("AGX_ASK_MODEL", "small")
+            .args(["plan", "new"])
+            .args(more))
+    };
+    let questions = new(&[]).expect(2).err;
+    assert!(questions.contains("there is no terminal for the questions"), "{questions}");
+    let help = new(&["--help"]).expect(0).out;
+    assert!(help.contains("AGX_ASK_URL") && !help.contains("secret"), "{help}");
     let nobody =
         ran(asking(&lab, &server, &[]).args(["--agq", "127.0.0.1:1"]).env("AGQ_SESSION_KEY", lab.key()));
     assert!(

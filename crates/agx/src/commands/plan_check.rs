@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agenix_order::{Envelope, Grant, InputBounds, TrustFile};
-use agenix_policy::{Decision, Policy};
+use agenix_policy::{Decision, Judgement, Policy};
 use agenix_protocol::{
     documents::{Plan, parse_object, profile_of_sandbox_tag, secret_of_tag},
     inputs::named_fields,
@@ -112,31 +112,58 @@ pub(super) fn text(found: &PlanChecked, plan: &Plan) -> String {
 /// Returns an error, and with it exit code 1, unless policy and worker allow the plan.
 pub(super) fn verdict(found: &PlanChecked) -> Result<()> {
     policy::allowed(found.judgement.as_ref().map_or(Decision::Allow, |judgement| judgement.decision))?;
-    match found.signature.as_ref().and_then(|signature| signature.unbound_input.as_ref()) {
+    match refusal(found).unbound_input {
         Some(_) => Err(CliError::NotAllowed("the worker refuses the order")),
         None => Ok(()),
     }
 }
 
+/// Reasons for which nobody runs a plan that the rules allow.
+pub(super) struct Refusal<'f> {
+    /// Judgement of a policy that refuses the plan.
+    pub(super) judgement: Option<&'f Judgement>,
+    /// Input without a type, for which the worker refuses the plan.
+    pub(super) unbound_input: Option<&'f str>,
+}
+
+/// Returns the reasons of a refusal, if there are any.
+pub(super) fn refusal(found: &PlanChecked) -> Refusal<'_> {
+    let is_refused = |judgement: &&Judgement| judgement.decision == Decision::Refuse;
+    Refusal {
+        judgement: found.judgement.as_ref().filter(is_refused),
+        unbound_input: found.signature.as_ref().and_then(|signature| signature.unbound_input.as_deref()),
+    }
+}
+
+/// Parses a plan, and checks it like agq with the default limits.
+pub(super) fn parsed(json: &[u8]) -> Result<Plan, String> {
+    rules::check_size(json.len(), &Limits::default()).map_err(|rejection| rejection.to_string())?;
+    let plan = parse_object(json).map_err(|error| error.to_string())?;
+    ruled(plan)
+}
+
+/// Returns the plan if the rules allow it.
+fn ruled(plan: Plan) -> Result<Plan, String> {
+    rules::check(&plan, &Limits::default()).map_err(|rejection| rejection.to_string())?;
+    Ok(plan)
+}
+
 /// Reads a plan, or the plan of a signed order, and checks it.
 fn checked_plan(file: &Path) -> Result<Plan> {
     let json = read(file)?;
-    let limits = Limits::default();
-    let wrong = |what: String| {
+    let plan = if is_envelope(&json) {
+        let envelope = Envelope::parse(&json).map_err(|error| error.to_string());
+        let order = envelope.and_then(|envelope| envelope.order().map_err(|error| error.to_string()));
+        order.and_then(|order| ruled(order.plan))
+    } else {
+        parsed(&json)
+    };
+    plan.map_err(|what| {
         CliError::usage(
             format!("{}: {what}", file.display()),
             "fix the plan; docs/protocol/plans.md describes it",
         )
-    };
-    let plan = if is_envelope(&json) {
-        let envelope = Envelope::parse(&json).map_err(|error| wrong(error.to_string()))?;
-        envelope.order().map_err(|error| wrong(error.to_string()))?.plan
-    } else {
-        rules::check_size(json.len(), &limits).map_err(|rejection| wrong(rejection.to_string()))?;
-        parse_object(&json).map_err(|error| wrong(error.to_string()))?
-    };
-    rules::check(&plan, &limits).map_err(|rejection| wrong(rejection.to_string()))?;
-    Ok(plan)
+    })
 }
 
 fn needs_text(needs: &Needs, plan: &Plan) -> String {

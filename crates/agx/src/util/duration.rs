@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Maximum duration, in seconds: a year.
-const MOST_SECS: f64 = 365.0 * 86_400.0;
+const MOST_SECS: u32 = 365 * 86_400;
 
 /// Parses seconds with fractions, or such a number with the suffix s, m, h or d. At most a year.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
@@ -11,7 +11,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = parts(text).ok_or_else(wrong)?;
     let is_number = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let secs = number.parse::<f64>().ok().filter(|_| is_number).map(|number| number * f64::from(unit));
-    secs.filter(|&secs| secs <= MOST_SECS).map(Duration::from_secs_f64).ok_or_else(wrong)
+    secs.filter(|&secs| secs <= f64::from(MOST_SECS)).map(Duration::from_secs_f64).ok_or_else(wrong)
 }
 
 /// Parses whole seconds from 1, or a whole number with the suffix s, m, h or d.
@@ -22,6 +22,12 @@ pub(crate) fn parse_secs(text: &str) -> Result<u64, String> {
         "give whole seconds from 1, or a number with s, m, h or d behind it, as 90 or 5m; no percentage"
             .to_owned()
     })
+}
+
+/// Parses like [`parse_secs`], at most a year: a clock cannot add any time that a number can hold.
+pub(crate) fn parse_wait(text: &str) -> Result<u64, String> {
+    let secs = parse_secs(text)?;
+    if secs > u64::from(MOST_SECS) { Err("give at most a year, which is 365d".into()) } else { Ok(secs) }
 }
 
 /// Returns the number in `text`, and the seconds of its unit.
@@ -40,7 +46,7 @@ fn parts(text: &str) -> Option<(&str, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse_duration, parse_secs};
+    use super::{parse_duration, parse_secs, parse_wait};
 
     #[test]
     fn durations_have_fractions_and_units() {
@@ -66,6 +72,14 @@ mod tests {
         assert_eq!([parse_secs("90"), parse_secs("5m"), parse_secs("1d")], [Ok(90), Ok(300), Ok(86_400)]);
         for wrong in ["", "0", "1.5", "m", "5 m", "-1", "99999999999999999999", "99999999999999999d"] {
             assert!(parse_secs(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn waits_have_at_most_a_year() {
+        assert_eq!([parse_wait("5m"), parse_wait("365d")], [Ok(300), Ok(31_536_000)]);
+        for wrong in ["366d", "18446744073709551615", "0", "1.5"] {
+            assert!(parse_wait(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -1,100 +1,112 @@
-//! Answers of the model's server: completions, errors, and the plan within a text.
+//! Plan within a text of the model.
 
-use agenix_protocol::printable::one_line;
-use serde::Deserialize;
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 use crate::util::shorten::shortened;
 
 /// Maximum number of places in a text at which the plan is looked for.
 const MAX_CANDIDATES: usize = 64;
+/// Maximum number of bytes of an answer that is sent back to the model.
+const MAX_QUOTED_BYTES: usize = 16 * 1024;
 
-/// End of the reasoning that some models write before their answer.
-const END_OF_REASONING: &str = "</think>";
+/// Marks of the reasoning that some models write before their answer.
+const REASONING: [&str; 2] = ["<think>", "</think>"];
+/// Field by which a plan is known.
+const TASKS: &str = "tasks";
 
-/// Text that the model wrote.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Completion {
-    pub(super) text: String,
-    /// True if the text ends because it reached a limit of the server.
-    pub(super) is_cut: bool,
+/// Part of a text that begins with a brace.
+enum Candidate<'t> {
+    Object(&'t str, Map<String, Value>),
+    /// Text between braces that is not JSON, and the error.
+    Invalid(&'t str, String),
+    /// Text without the brace that closes it.
+    Open,
 }
 
-/// Document of `/chat/completions`.
-#[derive(Deserialize)]
-struct ChatCompletion {
-    choices: Vec<Choice>,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    message: ChoiceMessage,
-    #[serde(default)]
-    finish_reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct ChoiceMessage {
-    #[serde(default)]
-    content: Option<String>,
-}
-
-/// Returns the text of a chat completion. The error is the end of a sentence about the answer.
-pub(super) fn completion(json: &[u8]) -> Result<Completion, String> {
-    let completion: ChatCompletion =
-        serde_json::from_slice(json).map_err(|error| format!("is not a chat completion: {error}"))?;
-    let choice = completion.choices.into_iter().next().ok_or("is a chat completion without a choice")?;
-    let text = choice.message.content.filter(|text| !text.trim().is_empty());
-    let is_cut = choice.finish_reason.as_deref() == Some("length");
-    match text {
-        Some(text) => Ok(Completion { text, is_cut }),
-        None if is_cut => Err("has no text, because a limit of the server ended it".into()),
-        None => Err("has no text".into()),
+/// Returns the plan of a text, which may have prose or a code fence around it: the JSON object with
+/// tasks, or else the first JSON object. Two different plans are an error, because nobody but the
+/// model knows which of them is a draft. The error is a reason for the model and for people.
+pub(super) fn json_object(text: &str) -> Result<&str, String> {
+    let text = after_reasoning(text)?;
+    let (mut plan, mut object, mut error, mut is_open) = (None, None, None, false);
+    // Defect of an object after the plan: it may be the better plan.
+    let mut defect = None;
+    for candidate in candidates(text)? {
+        match candidate {
+            Candidate::Object(json, parsed) if parsed.contains_key(TASKS) => match &plan {
+                Some((_, other)) if *other != parsed => {
+                    return Err("the answer has two different plans: write only one".into());
+                }
+                _ => (plan, defect) = (Some((json, parsed)), None),
+            },
+            Candidate::Object(json, _) => object = object.or(Some(json)),
+            Candidate::Invalid(text, reason) => {
+                let reason = format!("the JSON object of the answer is not valid: {reason}");
+                if text.contains(&format!("\"{TASKS}\"")) {
+                    defect = Some(reason.clone());
+                }
+                error = error.or(Some(reason));
+            }
+            Candidate::Open => {
+                is_open = true;
+                defect = Some(no_end());
+            }
+        }
+    }
+    match (plan, defect) {
+        (Some((json, _)), None) => Ok(json),
+        (Some(_), Some(defect)) => Err(defect),
+        (None, _) if is_open => Err(no_end()),
+        (None, _) => object.ok_or_else(|| {
+            error.unwrap_or_else(|| format!("the answer has no JSON object: '{}'", shortened(text.trim())))
+        }),
     }
 }
 
-/// Returns the message of an error response, on one line, or its beginning.
-pub(super) fn error_text(body: &[u8]) -> Option<String> {
-    let document: Option<Value> = serde_json::from_slice(body).ok();
-    let message = document.as_ref().and_then(|document| {
-        [&document["error"]["message"], &document["error"], &document["message"], &document["detail"]]
-            .into_iter()
-            .find_map(Value::as_str)
-    });
-    let text = message.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
-    let text = text.trim();
-    (!text.is_empty()).then(|| shortened(&one_line(text)))
+/// Returns the part of an answer that is sent back to the model: its JSON object, or its text, at
+/// most [`MAX_QUOTED_BYTES`].
+pub(super) fn quoted(text: &str) -> Cow<'_, str> {
+    let text = json_object(text).unwrap_or(text);
+    match text.floor_char_boundary(MAX_QUOTED_BYTES) {
+        end if end < text.len() => format!("{}…", &text[..end]).into(),
+        _ => text.into(),
+    }
 }
 
-/// Returns the plan of a text, which may have prose or a code fence around it: the first JSON
-/// object with tasks, or else the first JSON object. The error is a reason for the model and for
-/// people.
-pub(super) fn json_object(text: &str) -> Result<&str, String> {
-    let text = text.rsplit_once(END_OF_REASONING).map_or(text, |(_, answer)| answer);
-    let (mut from, mut first, mut first_error, mut is_open) = (0, None, None, false);
-    for _ in 0..MAX_CANDIDATES {
-        let Some(start) = text[from..].find('{').map(|at| from + at) else { break };
+fn after_reasoning(text: &str) -> Result<&str, String> {
+    let [begin, end] = REASONING;
+    let text = text.trim();
+    let Some(reasoning) = text.strip_prefix(begin) else { return Ok(text) };
+    let answer = reasoning.split_once(end).map(|(_, answer)| answer);
+    answer.ok_or_else(|| "the answer ends within its reasoning".into())
+}
+
+fn no_end() -> String {
+    "the JSON object of the answer has no end".into()
+}
+
+/// Returns the parts of a text that may be a plan. Too many of them are an error.
+fn candidates(text: &str) -> Result<Vec<Candidate<'_>>, String> {
+    let (mut from, mut found) = (0, Vec::new());
+    while let Some(start) = text[from..].find('{').map(|at| from + at) {
+        if found.len() == MAX_CANDIDATES {
+            return Err(format!("the answer has more than {MAX_CANDIDATES} objects: write only the plan"));
+        }
         let Some(length) = balanced(&text[start..]) else {
-            is_open = true;
+            found.push(Candidate::Open);
             from = start + 1;
             continue;
         };
         from = start + length;
         let candidate = &text[start..from];
-        match serde_json::from_str::<Map<String, Value>>(candidate) {
-            Ok(object) if object.contains_key("tasks") => return Ok(candidate),
-            Ok(_) => first = first.or(Some(candidate)),
-            Err(error) => first_error = first_error.or_else(|| Some(error.to_string())),
-        }
+        found.push(match serde_json::from_str(candidate) {
+            Ok(object) => Candidate::Object(candidate, object),
+            Err(error) => Candidate::Invalid(candidate, error.to_string()),
+        });
     }
-    match (first, first_error) {
-        _ if is_open => Err("the JSON object of the answer has no end".into()),
-        (Some(object), _) => Ok(object),
-        (None, Some(error)) => Err(format!("the JSON object of the answer is not valid: {error}")),
-        (None, None) => {
-            Err(format!("the answer has no JSON object: '{}'", shortened(&one_line(text.trim()))))
-        }
-    }
+    Ok(found)
 }
 
 /// Returns the number of bytes of the object at the beginning of `text`, up to the brace that
@@ -119,59 +131,55 @@ fn balanced(text: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Completion, completion, error_text, json_object};
+    use super::{MAX_QUOTED_BYTES, json_object, quoted};
 
-    #[test]
-    fn completion_is_the_text_of_the_first_choice() {
-        let json = br#"{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"{}"},"finish_reason":"stop"}]}"#;
-        assert_eq!(completion(json), Ok(Completion { text: "{}".into(), is_cut: false }));
-        let cut = br#"{"choices":[{"message":{"content":"{"},"finish_reason":"length"}]}"#;
-        assert!(completion(cut).unwrap().is_cut);
-        for (json, error) in [
-            (r#"{"choices":[]}"#, "is a chat completion without a choice"),
-            (r#"{"choices":[{"message":{"content":null}}]}"#, "has no text"),
-            (r#"{"choices":[{"message":{"content":" \n"}}]}"#, "has no text"),
-            (r#"{"choices":[{"message":{}, "finish_reason":"length"}]}"#, "has no text, because a limit"),
-            (r#"{"error":"x"}"#, "is not a chat completion: missing field `choices`"),
-            ("<html>", "is not a chat completion: expected value"),
-            ("", "is not a chat completion: EOF"),
-        ] {
-            let found = completion(json.as_bytes()).unwrap_err();
-            assert!(found.starts_with(error), "{json}: {found}");
-        }
-    }
-
-    #[test]
-    fn error_texts_are_found_in_the_usual_documents() {
-        let text = |body: &str| error_text(body.as_bytes());
-        assert_eq!(text(r#"{"error":{"message":"no model\nx","type":"y"}}"#).unwrap(), "no model\\nx");
-        assert_eq!(text(r#"{"error":"no model"}"#).unwrap(), "no model");
-        assert_eq!(text(r#"{"detail":"Not Found"}"#).unwrap(), "Not Found");
-        assert_eq!(text("oops\n").unwrap(), "oops");
-        assert_eq!(text(r#"{"a":1}"#).unwrap(), r#"{"a":1}"#);
-        assert_eq!(text(&"x".repeat(1000)).unwrap().chars().count(), 201);
-        assert_eq!(text(" \n"), None);
-    }
+    const PLAN: &str = r#"{"tasks":[{"task_number":1,"command":"awk","args":["{ print \"}\" }"]}]}"#;
 
     #[test]
     fn plan_is_found_within_prose_and_fences() {
-        let plan = r#"{"tasks":[{"task_number":1,"command":"awk","args":["{ print \"}\" }"]}]}"#;
+        let plan = PLAN;
+        let spaced = plan.replace(':', ": ");
         for text in [
             plan.to_owned(),
             format!("Here's the plan:\n```json\n{plan}\n```\nIt prints {{x}}."),
-            format!("<think>Should it be {{\"a\":1}}? No.</think>\n{plan}"),
+            format!(" <think>Should it be {{\"a\":1}}? No.</think>\n{plan}"),
+            format!("<think>A draft: {{\"tasks\":[]}}. That is wrong.</think>\n{plan}"),
             format!("It uses {{input.file}}, {{{{input.n}}}} and {{}}: {plan}"),
             format!("A {{ begins a field: {plan}"),
             format!("{plan}{plan}"),
+            format!("{spaced}, that is: {plan}"),
+            format!("This one is not JSON: {{\"tasks\":[],}}. This is: {plan}"),
         ] {
             assert_eq!(json_object(&text), Ok(plan), "{text}");
         }
     }
 
     #[test]
+    fn end_of_reasoning_in_an_argument_is_a_part_of_the_plan() {
+        let plan = r#"{"tasks":[{"task_number":1,"command":"grep","args":["</think>"]}]}"#;
+        assert_eq!(json_object(plan), Ok(plan));
+        assert_eq!(json_object(&format!("<think>Look for </think>{plan}")), Ok(plan));
+    }
+
+    #[test]
+    fn draft_is_not_the_plan() {
+        let other = PLAN.replace("awk", "sed");
+        for (text, reason) in [
+            (format!("<think>A draft: {PLAN} but that is wrong"), "the answer ends within its reasoning"),
+            (format!("First idea: {PLAN}. Better: {other}"), "the answer has two different plans"),
+            (format!("{PLAN} Better: {}", &other[..40]), "the JSON object of the answer has no end"),
+            (format!("{PLAN} Better: {{\"tasks\":[],}}"), "the JSON object of the answer is not valid"),
+            (format!("{PLAN} {} {other}", "{}".repeat(64)), "the answer has more than 64 objects"),
+        ] {
+            let found = json_object(&text).unwrap_err();
+            assert!(found.starts_with(reason), "{text}: {found}");
+        }
+    }
+
+    #[test]
     fn text_without_a_plan_is_an_error_with_a_reason() {
         for (text, error) in [
-            ("I cannot do that.\u{1b}", "the answer has no JSON object: 'I cannot do that.\\x1b'"),
+            ("I cannot do that.", "the answer has no JSON object: 'I cannot do that.'"),
             ("", "the answer has no JSON object: ''"),
             (
                 r#"{"tasks":[{"task_number":1},]}"#,
@@ -186,5 +194,13 @@ mod tests {
         }
         assert_eq!(json_object(r#"no: {"error":"x"}"#), Ok(r#"{"error":"x"}"#));
         assert!(json_object(&"{".repeat(1 << 20)).is_err(), "only some places are tried");
+    }
+
+    #[test]
+    fn only_the_object_or_a_bounded_text_is_sent_back() {
+        assert_eq!(quoted(&format!("<think>Hm.</think>Here: {PLAN}")), PLAN);
+        assert_eq!(quoted("I cannot."), "I cannot.");
+        let long = "é".repeat(MAX_QUOTED_BYTES);
+        assert_eq!(quoted(&long), "é".repeat(MAX_QUOTED_BYTES / 2) + "…");
     }
 }

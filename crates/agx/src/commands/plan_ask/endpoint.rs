@@ -1,31 +1,34 @@
 //! The server of the model: its address, and requests over HTTP.
 
-use std::{net::IpAddr, time::Duration};
+use std::{io, net::IpAddr, time::Duration};
 
+use agenix_client::{TlsDefectKind, tls_defect};
 use ureq::{
     Agent,
-    http::{HeaderMap, HeaderValue, Uri, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Uri, header},
     tls::{RootCerts, TlsConfig},
 };
 
 use super::{
     AskArgs,
-    answer::{Completion, completion, error_text},
+    completion::{Completion, completion, error_text, max_answer_bytes},
+    key::{KEY, ServerKey},
 };
 use crate::{
     error::{CliError, Result},
     util::{printable::one_line, shorten::shortened},
 };
 
-/// Environment variable with the key for the server. There is no option for it, because other
-/// users of the machine could read an option.
-const KEY: &str = "AGX_ASK_KEY";
 /// Advice about the address of the server.
 const URL_HELP: &str = "set AGX_ASK_URL to a server with an API like that of OpenAI, and AGX_ASK_MODEL to one of its models: for an ollama on this \
                         machine, AGX_ASK_URL=http://127.0.0.1:11434/v1 AGX_ASK_MODEL=qwen3:8b; llama-server of llama.cpp listens on \
                         http://127.0.0.1:8080/v1";
-/// Maximum number of bytes of an answer. A plan has at most as many.
-const MAX_ANSWER_BYTES: u64 = 1024 * 1024;
+/// Advice if the server cannot be reached.
+const NO_CONNECTION: &str = "start the server of the model, or correct AGX_ASK_URL; agx uses no proxy";
+/// Environment variable with the address.
+const URL: &str = "AGX_ASK_URL";
+/// Environment variable with the model.
+const MODEL: &str = "AGX_ASK_MODEL";
 /// Path of the operation, below the address of the server.
 const OPERATION: &str = "/chat/completions";
 
@@ -35,6 +38,7 @@ pub(super) struct Endpoint {
     /// Host with its port, as the address has it.
     pub(super) host: String,
     pub(super) model: String,
+    pub(super) key: ServerKey,
     /// Header with the key.
     authorization: Option<HeaderValue>,
     timeout: Duration,
@@ -50,14 +54,18 @@ struct Response {
 impl Endpoint {
     pub(super) fn new(args: &AskArgs) -> Result<Self> {
         let missing = |what: &str| CliError::usage(format!("--ask needs {what}"), URL_HELP);
-        let url = args.ask_url.as_deref().ok_or_else(|| missing("a server: AGX_ASK_URL is not set"))?;
-        let model = args.ask_model.clone().ok_or_else(|| missing("a model: AGX_ASK_MODEL is not set"))?;
+        let url =
+            set(args.ask_url.as_deref(), URL)?.ok_or_else(|| missing("a server: AGX_ASK_URL is not set"))?;
+        let model = set(args.ask_model.as_deref(), MODEL)?
+            .ok_or_else(|| missing("a model: AGX_ASK_MODEL is not set"))?;
+        Self::at(&url, model, ServerKey::of_environment()?, Duration::from_secs(args.timeout_secs()))
+    }
+
+    fn at(url: &str, model: String, key: ServerKey, timeout: Duration) -> Result<Self> {
         let (uri, host) = address(url)
             .map_err(|reason| CliError::usage(format!("the address of the model {reason}"), URL_HELP))?;
-        let key = std::env::var(KEY).ok().map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
-        let authorization = key.as_deref().map(bearer).transpose()?;
-        let timeout = Duration::from_secs(args.timeout_secs());
-        Ok(Self { uri, host, model, authorization, timeout })
+        let authorization = key.header()?;
+        Ok(Self { uri, host, model, key, authorization, timeout })
     }
 
     /// Returns what the user should know before the request.
@@ -83,14 +91,17 @@ impl Endpoint {
         if !(200..300).contains(&response.status) {
             return Err(self.status_failure(&response));
         }
-        completion(&response.body).map_err(|reason| {
-            let media = response.headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
-            let media = media.map(|media| format!(" ({})", shortened(&one_line(media)))).unwrap_or_default();
-            no_answer(
-                format!("the answer of {}{media} {reason}", self.host),
-                "AGX_ASK_URL is the address of an API like that of OpenAI, which mostly ends with /v1; if it is, try again",
-            )
+        completion(&response.body).map_err(|failure| {
+            let media =
+                response.header(&header::CONTENT_TYPE).map(|media| format!(" ({})", self.shown(media)));
+            let (media, reason) = (media.unwrap_or_default(), self.shown(&failure.reason));
+            no_answer(format!("the answer of {}{media} {reason}", self.host), failure.help)
         })
+    }
+
+    /// Returns a text of the server for a message: its beginning, on one line and without the key.
+    fn shown(&self, text: &str) -> String {
+        shortened(&one_line(&self.key.masked(text)))
     }
 
     fn failure(&self, error: &ureq::Error) -> CliError {
@@ -101,30 +112,33 @@ impl Endpoint {
                 "give it longer with --ask-timeout TIME, or ask a smaller model",
             ),
             ureq::Error::BodyExceedsLimit(_) => no_answer(
-                format!("the answer of {host} has more than {MAX_ANSWER_BYTES} bytes"),
+                format!("the answer of {host} has more than {} bytes", max_answer_bytes()),
                 "a plan is much shorter: is AGX_ASK_URL the address of a model?",
             ),
-            error => {
-                let reason = match error {
-                    ureq::Error::Io(error) => error.to_string(),
-                    error => error.to_string(),
-                };
-                no_answer(
-                    format!("cannot ask the model at {host}: {}", shortened(&one_line(&reason))),
-                    "start the server of the model, or correct AGX_ASK_URL; agx uses no proxy",
-                )
-            }
+            ureq::Error::Io(error) => self.io_failure(error),
+            error => self.no_connection(&error.to_string(), NO_CONNECTION),
         }
+    }
+
+    fn io_failure(&self, error: &io::Error) -> CliError {
+        match tls_defect(&self.host, error) {
+            Some(defect) => self.no_connection(&defect.reason, tls_help(defect.kind)),
+            None => self.no_connection(&error.to_string(), NO_CONNECTION),
+        }
+    }
+
+    fn no_connection(&self, reason: &str, help: &str) -> CliError {
+        no_answer(format!("cannot ask the model at {}: {}", self.host, self.shown(reason)), help)
     }
 
     fn status_failure(&self, response: &Response) -> CliError {
         let host = &self.host;
-        let reason = error_text(&response.body).map(|text| format!(": {text}")).unwrap_or_default();
+        let reason =
+            error_text(&response.body).map(|text| format!(": {}", self.shown(&text))).unwrap_or_default();
         let what = format!("{host} answered with the status {}{reason}", response.status);
-        let location = response.headers.get(header::LOCATION).and_then(|location| location.to_str().ok());
-        match (response.status, location) {
+        match (response.status, response.header(&header::LOCATION)) {
             (300..400, Some(location)) => {
-                let location = shortened(&one_line(location));
+                let location = self.shown(location);
                 no_answer(
                     what,
                     format!("agx follows no redirection, and this one is to {location}: correct AGX_ASK_URL"),
@@ -148,9 +162,44 @@ impl Endpoint {
     }
 }
 
+impl Response {
+    fn header(&self, name: &HeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+/// Returns the value of an option, or else of its environment variable. An empty one is not set.
+fn set(option: Option<&str>, variable: &str) -> Result<Option<String>> {
+    let value = match (option, std::env::var_os(variable).map(std::ffi::OsString::into_string)) {
+        (Some(value), _) => Some(value.to_owned()),
+        (None, None) => None,
+        (None, Some(Ok(value))) => Some(value),
+        (None, Some(Err(_))) => {
+            return Err(CliError::usage(format!("{variable} is not UTF-8"), URL_HELP));
+        }
+    };
+    Ok(value.filter(|value| !value.trim().is_empty()))
+}
+
+fn tls_help(kind: TlsDefectKind) -> &'static str {
+    match kind {
+        TlsDefectKind::NoTls => "for a server without TLS, AGX_ASK_URL begins with http://",
+        TlsDefectKind::UnknownIssuer => {
+            "add the CA to those of the system; on Linux, SSL_CERT_FILE names a file with the CAs to use instead"
+        }
+        TlsDefectKind::Time => "renew the server's certificate, and compare the clocks of both machines",
+        TlsDefectKind::OtherName => "use a name of the certificate in AGX_ASK_URL",
+        TlsDefectKind::Authority | TlsDefectKind::Certificate => "make another certificate for the server",
+        TlsDefectKind::Handshake => "look at the certificate and the log of the model's server",
+    }
+}
+
 fn no_answer(what: String, help: impl Into<String>) -> CliError {
     CliError::NoAnswer { what, help: help.into() }
 }
+
+/// Error of an address with another scheme, or without one.
+const NO_SCHEME: &str = "does not begin with http:// or https://";
 
 /// Returns the address of the operation, and the host with its port. The error is the end of a
 /// sentence about the address, and does not quote it, because it may have a password.
@@ -160,10 +209,12 @@ fn address(url: &str) -> std::result::Result<(Uri, String), &'static str> {
     if base.contains(['?', '#']) {
         return Err("has a query, and agx appends the path to it");
     }
-    if !["http://", "https://"].iter().any(|scheme| base.starts_with(scheme)) {
-        return Err("does not begin with http:// or https://");
+    let (scheme, rest) = base.split_once("://").ok_or(NO_SCHEME)?;
+    let scheme = scheme.to_ascii_lowercase();
+    if !["http", "https"].contains(&scheme.as_str()) {
+        return Err(NO_SCHEME);
     }
-    let uri: Uri = format!("{base}{OPERATION}").parse().map_err(|_| "is not a URL")?;
+    let uri: Uri = format!("{scheme}://{rest}{OPERATION}").parse().map_err(|_| "is not a URL")?;
     let host =
         uri.authority().map(ToString::to_string).filter(|host| !host.is_empty()).ok_or("has no host")?;
     if host.contains('@') {
@@ -174,20 +225,7 @@ fn address(url: &str) -> std::result::Result<(Uri, String), &'static str> {
 
 fn is_loopback(host: &str) -> bool {
     let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
-}
-
-/// Returns the header with the key.
-fn bearer(key: &str) -> Result<HeaderValue> {
-    let header = HeaderValue::from_str(&format!("Bearer {key}"));
-    let mut header = header.map_err(|_| {
-        CliError::usage(
-            format!("{KEY} has characters that no key has"),
-            "set it to the key alone, in one line",
-        )
-    })?;
-    header.set_sensitive(true);
-    Ok(header)
+    host.eq_ignore_ascii_case("localhost") || ip.is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
 /// Returns a client that contacts the host of the address and no other: it uses no proxy, and
@@ -215,19 +253,25 @@ fn send(
         request = request.header(header::AUTHORIZATION, authorization);
     }
     let mut response = request.send(body)?;
-    let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_vec()?;
-    Ok(Response { status: response.status().as_u16(), headers: response.headers().clone(), body })
+    let status = response.status();
+    let body = response.body_mut().with_config().limit(max_answer_bytes()).read_to_vec();
+    // The status of a failure says more than an error in its text.
+    let body = if status.is_success() { body? } else { body.unwrap_or_default() };
+    Ok(Response { status: status.as_u16(), headers: response.headers().clone(), body })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{address, bearer, is_loopback};
+    use std::time::Duration;
+
+    use super::{Endpoint, ServerKey, address, is_loopback};
 
     #[test]
     fn operation_is_below_the_address() {
         for (url, uri, host) in [
             ("http://127.0.0.1:11434/v1", "http://127.0.0.1:11434/v1/chat/completions", "127.0.0.1:11434"),
             ("http://[::1]:8080/v1/ ", "http://[::1]:8080/v1/chat/completions", "[::1]:8080"),
+            ("HTTP://LOCALHOST:1/v1", "http://LOCALHOST:1/v1/chat/completions", "LOCALHOST:1"),
             ("https://llm.example", "https://llm.example/chat/completions", "llm.example"),
             (
                 "https://llm.example/v1/chat/completions",
@@ -260,15 +304,29 @@ mod tests {
 
     #[test]
     fn loopback_hosts_need_no_encryption() {
-        assert!(["localhost", "127.0.0.1", "127.1.2.3", "[::1]"].into_iter().all(is_loopback));
-        assert!(!["llm.example", "10.0.0.1", "localhost.example", "[::2]"].into_iter().any(is_loopback));
+        assert!(
+            ["localhost", "LOCALHOST", "127.0.0.1", "127.1.2.3", "[::1]", "[::ffff:127.0.0.1]"]
+                .into_iter()
+                .all(is_loopback)
+        );
+        assert!(
+            !["llm.example", "10.0.0.1", "localhost.example", "[::2]", "[::ffff:10.0.0.1]"]
+                .into_iter()
+                .any(is_loopback)
+        );
     }
 
     #[test]
-    fn key_is_not_shown() {
-        let header = bearer("secret").unwrap();
-        assert_eq!(format!("{header:?}"), "Sensitive");
-        let error = bearer("sec\nret").unwrap_err();
-        assert!(!format!("{error:?}").contains("ret\""), "{error:?}");
+    fn warning_is_about_text_that_goes_elsewhere_without_encryption() {
+        let of = |url: &str, key: &str| {
+            Endpoint::at(url, "small".into(), ServerKey::new(key), Duration::from_secs(1)).unwrap().warning()
+        };
+        let text = "the text of --ask goes to llm.example without encryption: use https if you can";
+        assert_eq!(of("http://llm.example/v1", "").as_deref(), Some(text));
+        let both = of("HTTP://llm.example/v1", "sk-secret-1").unwrap();
+        assert!(both.starts_with("the text of --ask and the key go to llm.example without"), "{both}");
+        for url in ["https://llm.example/v1", "http://127.0.0.1:1/v1", "http://[::ffff:127.0.0.1]/v1"] {
+            assert_eq!(of(url, "sk-secret-1"), None, "{url}");
+        }
     }
 }

@@ -1,20 +1,22 @@
 //! `agx plan new --ask`: a language model writes a plan, and agx checks it. Nothing runs.
 
 mod answer;
+mod completion;
 mod endpoint;
+mod key;
 mod programs;
 mod request;
 mod review;
 
-use agenix_protocol::{documents::Plan, printable::one_line};
+use agenix_protocol::printable::one_line;
 use clap::Args;
 
 use self::{
-    answer::Completion,
+    answer::quoted,
     endpoint::Endpoint,
     programs::Programs,
     request::{Message, body, first_messages, repair},
-    review::review,
+    review::Reviewer,
 };
 use super::{
     plan_check::{self, JudgeArgs},
@@ -26,7 +28,7 @@ use crate::{
     output::{Output, counted},
     sandbox::ProfileArg,
     server_args::ServerArgs,
-    util::{duration::parse_secs, shorten::shortened},
+    util::{duration::parse_wait, shorten::shortened},
 };
 
 /// Default of the maximum time of a request, in seconds. Models without a graphics processor are
@@ -41,14 +43,16 @@ pub(crate) struct AskArgs {
     /// and runs nothing
     #[arg(long, value_name = "TEXT")]
     ask: Option<String>,
-    /// Server of the model, with an API like that of OpenAI, as http://127.0.0.1:11434/v1
-    #[arg(long, env = "AGX_ASK_URL", value_name = "URL")]
+    /// Server of the model, with an API like that of OpenAI, as http://127.0.0.1:11434/v1 [env:
+    /// AGX_ASK_URL]
+    #[arg(long, value_name = "URL")]
     ask_url: Option<String>,
-    /// Model, as the server names it; the server gets the key AGX_ASK_KEY, if it is set
-    #[arg(long, env = "AGX_ASK_MODEL", value_name = "NAME")]
+    /// Model, as the server names it; the server gets the key AGX_ASK_KEY, if it is set [env:
+    /// AGX_ASK_MODEL]
+    #[arg(long, value_name = "NAME")]
     ask_model: Option<String>,
     /// Maximum time of a request to the model: seconds, or a number with s, m, h or d [default: 5m]
-    #[arg(long, value_name = "TIME", value_parser = parse_secs)]
+    #[arg(long, value_name = "TIME", value_parser = parse_wait)]
     ask_timeout: Option<u64>,
     #[command(flatten)]
     judges: JudgeArgs,
@@ -62,14 +66,18 @@ impl AskArgs {
                 "--ask has no text",
                 "say what the plan shall do, as --ask 'count the lines of a file'",
             )),
-            None if self.ask_timeout.is_some() || self.judges != JudgeArgs::default() => {
-                Err(CliError::usage(
-                    "--ask-timeout, --policy, --trust and --as are for --ask",
-                    "give --ask TEXT, or leave them out; `agx plan check` judges a plan in a file",
-                ))
-            }
+            None if self.has_others() => Err(CliError::usage(
+                "--ask-url, --ask-model, --ask-timeout, --policy, --trust and --as are for --ask",
+                "give --ask TEXT, or leave them out; `agx plan check` judges a plan in a file",
+            )),
             wish => Ok(wish),
         }
+    }
+
+    /// Returns true if an option besides `--ask` is given.
+    fn has_others(&self) -> bool {
+        let is_named = self.ask_url.is_some() || self.ask_model.is_some();
+        is_named || self.ask_timeout.is_some() || self.judges != JudgeArgs::default()
     }
 
     fn timeout_secs(&self) -> u64 {
@@ -77,8 +85,8 @@ impl AskArgs {
     }
 }
 
-/// Asks the model for a plan that does what `wish` says, checks it, and asks for corrections if it
-/// is refused.
+/// Asks the model for a plan that does what `wish` says, checks it, asks for corrections if it is
+/// refused, and prints the plan.
 pub(super) async fn ask(
     server: &ServerArgs,
     wish: &str,
@@ -89,39 +97,54 @@ pub(super) async fn ask(
     let endpoint = Endpoint::new(args)?;
     let judges = args.judges.read()?;
     let programs = Programs::find(server, judges.policy.as_ref()).await?;
+    announce(&endpoint, &programs, judges.policy.is_some(), output);
+    let reviewer = Reviewer {
+        judges: &judges,
+        programs: &programs,
+        key: &endpoint.key,
+        sandbox,
+        wish,
+        author: format!("{} at {}", endpoint.model, endpoint.host),
+    };
+    let asked = converse(&endpoint, &reviewer, output).await?;
+    show(&asked, output)
+}
+
+/// Says which server gets which texts.
+fn announce(endpoint: &Endpoint, programs: &Programs, has_policy: bool, output: Output) {
     if let Some(warning) = endpoint.warning() {
         output.note(&warning);
     }
+    let quotation = if has_policy { ", which may quote the policy" } else { "" };
     output.note(&format!(
-        "asking the model {} at {}; it gets the text of --ask and {}",
+        "asking the model {} at {}; it gets the text of --ask and {}; a repair also has the earlier answers and the reasons of \
+         their refusal{quotation}",
         endpoint.model,
         endpoint.host,
         programs.about()
     ));
-    let finish = |plan: Plan| {
-        let about = plan.plan_description.as_deref().unwrap_or(wish);
-        let about = format!("{about} (planned by {} at {})", endpoint.model, endpoint.host);
-        sandbox.apply(Plan { plan_description: Some(about), ..plan })
-    };
-    let mut messages = first_messages(wish, &programs);
+}
+
+/// Asks until the review accepts a plan, at most [`MAX_REPAIRS`] times again.
+async fn converse(endpoint: &Endpoint, reviewer: &Reviewer<'_>, output: Output) -> Result<PlanAsked> {
+    let mut messages = first_messages(reviewer.wish, reviewer.programs);
     let mut repairs = 0;
     loop {
-        let Completion { text, is_cut } = endpoint.complete(body(&endpoint.model, &messages)).await?;
-        let refusal = match review(&text, &judges, &programs, finish) {
+        let answer = endpoint.complete(body(&endpoint.model, &messages)).await?;
+        let refusal = match reviewer.review(&answer) {
             Ok((plan, check)) => {
                 let (host, model) = (endpoint.host.clone(), endpoint.model.clone());
-                return show(&PlanAsked { plan, check, host, model, repairs }, output);
+                return Ok(PlanAsked { plan, check, host, model, repairs });
             }
-            Err(refusal) if is_cut => format!("a limit of the server ended the answer; {refusal}"),
             Err(refusal) => refusal,
         };
         if repairs == MAX_REPAIRS {
-            return Err(no_plan(&endpoint, &refusal));
+            return Err(no_plan(endpoint, &refusal));
         }
         repairs += 1;
         output.notes(&format!("refused: {refusal}"));
         output.note(&format!("asking again for a corrected plan: {repairs} of {MAX_REPAIRS}"));
-        messages.extend([Message::assistant(text), repair(&refusal)]);
+        messages.extend([Message::assistant(quoted(&answer.text).into_owned()), repair(&refusal)]);
     }
 }
 

@@ -1,7 +1,5 @@
 //! Requests to the model: the conversation, and the schema of plans.
 
-use std::fmt::Write;
-
 use agenix_protocol::documents::Plan;
 use schemars::generate::SchemaSettings;
 use serde::Serialize;
@@ -20,7 +18,7 @@ const EXAMPLE: &str = r#"{"plan_description":"count the errors of each host in a
 /// Instructions before the example.
 const INSTRUCTIONS: &str = r#"You write plans for a job queue that runs pipelines of Unix programs. Answer with one JSON object, the plan, and with nothing else.
 
-A plan runs once for each input. An input is a JSON object, and {{input.FIELD}} stands for a field of it. Use a field for everything that differs from run to run, such as the name of a file. Placeholders are allowed in args, stdin, stdin_file, stdout, stderr, cwd and in values of env, and not in command.
+A plan runs once for each input. An input is a JSON object, and {{input.FIELD}} stands for a field of it. Use a field for everything that differs from run to run, such as the name of a file. Placeholders are allowed in every text of a task except command and the names of env.
 
 Fields of a plan:
 - tasks: array of tasks, required.
@@ -54,18 +52,17 @@ impl Message {
     }
 }
 
-/// Returns the instructions, and what the user wishes.
+/// Returns the messages of the first request: the instructions with the programs, and the wish.
 pub(super) fn first_messages(wish: &str, programs: &Programs) -> Vec<Message> {
     let mut content = format!("{INSTRUCTIONS}\n\nAn example of a plan:\n{EXAMPLE}\n\n");
-    // Writing to a String cannot fail.
-    let _written = write!(content, "{}", programs.list());
+    content.push_str(&programs.list());
     vec![Message { role: "system", content }, Message { role: "user", content: wish.to_owned() }]
 }
 
 /// Returns the message that asks for another plan.
 pub(super) fn repair(refusal: &str) -> Message {
     let content = format!(
-        "This plan is refused: {refusal}\n\nAnswer with the whole corrected plan as one JSON object, and with nothing else."
+        "This plan is refused:\n{refusal}\n\nAnswer with the whole corrected plan as one JSON object, and with nothing else."
     );
     Message { role: "user", content }
 }
@@ -138,6 +135,6 @@ mod tests {
         let content = |at: usize| body["messages"][at]["content"].as_str().unwrap();
         assert!(content(0).contains("sort, wc"), "{}", content(0));
         assert_eq!(content(1), "count {{lines}}");
-        assert!(content(3).starts_with("This plan is refused: tasks is empty\n"), "{}", content(3));
+        assert!(content(3).starts_with("This plan is refused:\ntasks is empty\n"), "{}", content(3));
     }
 }
