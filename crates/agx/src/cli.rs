@@ -67,7 +67,7 @@ pub(crate) struct Cli {
 const AFTER_HELP: &str = "Try it:\n  agx plan submit examples/word-frequency.json\n  \
 find . -name '*.rs' | agx action submit word-frequency --lines - --field file --wait\n\n\
 The session key is read from AGQ_SESSION_KEY or --session-key-file, never from a flag.\n\n\
-Exit codes: 0 all jobs completed, 1 a job failed or a policy does not allow it, 2 wrong usage, 3 cannot reach agq or log in, 4 refused by agq, 130 stopped waiting";
+Exit codes: 0 all jobs completed, 1 a job failed or a policy does not allow it, 2 wrong usage, 3 cannot reach agq or the model, or log in, 4 refused by agq, 130 stopped waiting";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

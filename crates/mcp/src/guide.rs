@@ -18,8 +18,8 @@ const SHELL: &str = "## With a shell\n\n\
     agx action watch ACTION                             # waits for the end\n\
     agx logs ACTION                                     # outputs\n\
     ```\n\n\
-    `--json` prints documents with a published schema (`agx json-schema`). Exit code 1 says that a job failed, 3 that agq cannot be \
-    reached, 4 that agq refused the request.\n";
+    `--json` prints documents with a published schema (`agx json-schema`). Exit code 1 says that a job failed, 3 that agx cannot \
+    reach agq or the model, or log in, 4 that agq refused the request.\n";
 
 /// Returns the page in Markdown.
 pub fn agent_guide() -> String {
