@@ -14,7 +14,7 @@
 //! 2. [`action`]: checks of inputs, numbers of jobs by status, and halt policies.
 //! 3. [`job`]: the lifecycle of a job: claims, leases, reports, retries.
 //! 4. [`worker`], [`capability`] and [`quarantine`]: the workers that may claim a job.
-//! 5. [`retry`], [`limit`], [`max_running`], [`budget`] and [`explain`]: delays, limits, budgets of
+//! 5. [`retry`], [`limit`], [`action_bounds`], [`budget`] and [`explain`]: delays, limits, budgets of
 //!    clients, and reasons for which a job does not run.
 //! 6. [`ojs`], [`cron`] and [`workflow`]: jobs of the Open Job Spec, schedules, and workflows.
 //! 7. [`audit_chain`]: the hash chain of the audit log.
@@ -61,6 +61,7 @@
 #![forbid(unsafe_code)]
 
 pub mod action;
+pub mod action_bounds;
 pub mod approval;
 pub mod audit_chain;
 pub mod blob;
@@ -71,7 +72,6 @@ pub mod explain;
 mod input_type;
 pub mod job;
 pub mod limit;
-pub mod max_running;
 pub mod ojs;
 pub mod owner;
 pub mod plan;

@@ -12,9 +12,9 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::{self, Action},
-    blob,
+    action_bounds, blob,
     job::{JobParams, NewJob},
-    max_running, plan,
+    plan,
     rejection::Rejection,
 };
 use serde_json::value::RawValue;
@@ -84,7 +84,7 @@ pub(crate) async fn submit(
     let of_plan = (&action.plan_id, &action_id);
     let is_staged = approvals::is_staged(app, by.owner, of_plan, jobs_created as u64).await?;
     let terms = JobParams { is_staged, ..terms };
-    let jobs = new_jobs(app, inputs, max_running::overrides(&action, &plan, &terms).as_ref());
+    let jobs = new_jobs(app, inputs, action_bounds::overrides(&action, &plan, &terms).as_ref());
     let of_job = |(job, blobs): (&NewJob, BTreeSet<_>)| (job.job_id.clone(), blobs);
     let named = jobs.iter().zip(named).filter(|(_, blobs)| !blobs.is_empty());
     let input_blobs = named.map(of_job).collect();

@@ -18,9 +18,10 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::{self, Action},
+    action_bounds,
     budget::Booking,
     job::{JobOverrides, JobParams, NewJob},
-    max_running, plan,
+    plan,
     rejection::Rejection,
 };
 use serde::{Deserialize, Serialize};
@@ -95,7 +96,7 @@ fn begun(
     let terms = JobParams { is_staged, ..terms };
     Ok(NewAction {
         needs: plan::needs(plan),
-        jobs: new_jobs(app, first, max_running::overrides(action, plan, &terms).as_ref()),
+        jobs: new_jobs(app, first, action_bounds::overrides(action, plan, &terms).as_ref()),
         terms,
         // The action is open until its last input is stored.
         action: Action { is_open: true, ..action.clone() },
@@ -233,7 +234,7 @@ pub(crate) async fn append(
     let more = AppendJobs {
         at,
         needs: plan::needs(plan),
-        jobs: new_jobs(app, inputs, max_running::overrides(action, plan, &terms).as_ref()),
+        jobs: new_jobs(app, inputs, action_bounds::overrides(action, plan, &terms).as_ref()),
         terms,
         now,
         action_id: action.action_id.clone(),
