@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use agenix_protocol::{
-    documents::{ActionSubmission, Halt, Plan, Status},
+    documents::{ActionSubmission, Halt, Plan, StartRate, Status},
     ids::{ActionId, PlanId},
     limits::Limits,
     reserved_keys::{READY, SCHEDULED},
@@ -62,7 +62,7 @@ pub fn check(action: &ActionSubmission, plan: &Plan, limits: &Limits) -> Result<
 pub fn options(action: &ActionSubmission) -> ActionOptions {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`check` has bounded it")]
     let delay_ms = action.delay_secs.map(|delay| (delay * 1000.0).ceil() as u64);
-    ActionOptions { run_at: action.run_at, delay_ms, open: action.open }
+    ActionOptions { run_at: action.run_at, delay_ms, open: action.open, rate: action.rate }
 }
 
 /// Returns the earliest time of a run for jobs of an action that is submitted at `now`.
@@ -133,6 +133,9 @@ pub struct ActionOptions {
     pub delay_ms: Option<u64>,
     /// True if the action was submitted as open.
     pub open: bool,
+    /// Maximum rate at which its jobs start; `None` for no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<StartRate>,
 }
 
 impl Action {

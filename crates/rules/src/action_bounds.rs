@@ -1,7 +1,8 @@
-//! Bounds that an action gives to each of its jobs: the bound on its running jobs, which is a
-//! [limit](crate::limit) whose key names the action, and the [budget](crate::budget).
+//! Bounds that an action gives to each of its jobs: the bound on its running jobs and the rate of
+//! their starts, which are a [limit](crate::limit) whose key names the action, and the
+//! [budget](crate::budget).
 
-use agenix_protocol::documents::Plan;
+use agenix_protocol::documents::{Plan, StartRate};
 
 use crate::{
     action::Action,
@@ -14,10 +15,11 @@ use crate::{
 /// Returns the parameters that replace `terms`, those of the action, for each job of an action with
 /// a bound or a budget. `None` without them.
 pub fn overrides(action: &Action, plan: &Plan, terms: &JobParams) -> Option<JobOverrides> {
-    if action.max_running.is_none() && action.budget.is_none() {
+    let limit = limit(action);
+    if limit.is_none() && action.budget.is_none() {
         return None;
     }
-    let key = action.max_running.map(|_| format!("action:{}", action.action_id));
+    let key = limit.map(|_| format!("action:{}", action.action_id));
     let ojs = Ojs {
         queue: action.queue.clone(),
         limit: key.clone(),
@@ -34,8 +36,18 @@ pub fn overrides(action: &Action, plan: &Plan, terms: &JobParams) -> Option<JobO
         terms: JobParams { ojs: Some(Box::new(ojs)), ..terms.clone() },
         is_named: false,
         unique: None,
-        limit: action.max_running.map(|most| LimitTerms { concurrency: Some(most), ..LimitTerms::default() }),
+        limit,
     })
+}
+
+/// Returns the terms of the limit of an action. `None` without a bound.
+fn limit(action: &Action) -> Option<LimitTerms> {
+    let (concurrency, rate) = (action.max_running, action.wishes.rate);
+    if concurrency.is_none() && rate.is_none() {
+        return None;
+    }
+    let (rate, period_ms) = rate.map_or((None, 0), |StartRate { jobs, period_ms }| (Some(jobs), period_ms));
+    Some(LimitTerms { concurrency, rate, period_ms })
 }
 
 #[cfg(test)]
@@ -45,8 +57,8 @@ mod tests {
         time::Timestamp,
     };
 
-    use super::{Action, JobParams, overrides};
-    use crate::budget::JobBudget;
+    use super::{Action, JobParams, LimitTerms, overrides};
+    use crate::{action::ActionOptions, budget::JobBudget};
 
     #[test]
     fn max_running_is_a_limit_of_the_action_alone() {
@@ -64,6 +76,21 @@ mod tests {
         assert_eq!((own.terms.max_retries, own.queue.as_str()), (3, "night"));
         let ojs = own.terms.ojs.unwrap();
         assert_eq!((ojs.limit.as_deref(), ojs.is_reserved()), (Some("action:a"), false));
+    }
+
+    #[test]
+    fn rate_is_a_limit_of_the_action_with_and_without_a_bound_on_running_jobs() {
+        let plan: Plan = parse(br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#).unwrap();
+        let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
+        let wishes = ActionOptions { rate: Some("3/10s".parse().unwrap()), ..ActionOptions::default() };
+        let limit = |max_running| {
+            let action = Action { max_running, wishes: wishes.clone(), ..action.clone() };
+            let own = overrides(&action, &plan, &JobParams::default()).unwrap();
+            assert_eq!(own.needs.limit.as_deref(), Some("action:a"));
+            own.limit.unwrap()
+        };
+        let rate = LimitTerms { concurrency: None, rate: Some(3), period_ms: 10_000 };
+        assert_eq!([limit(None), limit(Some(2))], [rate, LimitTerms { concurrency: Some(2), ..rate }]);
     }
 
     #[test]

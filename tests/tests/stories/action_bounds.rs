@@ -1,8 +1,8 @@
-//! Bound on the jobs of an action that run at once.
+//! Bounds of an action: the number of its jobs that run at once, and the rate of their starts.
 
 use std::{fs, path::Path, process::Command};
 
-use e2e::{Lab, Ran};
+use e2e::{Lab, Ran, eventually};
 
 /// Command of a job that writes the times of its start and of its end into a file of its own.
 const MEASURED: &str = "sh -c 'echo $(date +%s%N) > $1.start; sleep 0.05; date +%s%N > $1.end' sh";
@@ -44,4 +44,31 @@ fn max_running_bounds_the_jobs_of_a_map_without_a_server() {
     let mut agx = lab.command("agx");
     agx.env("TMPDIR", lab.path());
     check(&lab, agx, &["-j", "8"]);
+}
+
+#[test]
+fn rate_bounds_the_starts_of_an_action_over_all_workers() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _workers = ["w1", "w2"].map(|name| lab.agw(&agq, name, &["--max-concurrent-jobs", "4"]));
+    lab.submit_plan(&agq, r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#);
+    let lines = lab.file("lines", "1\n2\n3\n4\n5\n").display().to_string();
+    let submit = ["action", "submit", "p", "--lines", &lines, "--id", "a", "--rate", "3/d"];
+    lab.agx(&agq, &submit).expect(0);
+    let completed = || lab.agx(&agq, &["action", "status", "a"]).expect(0).out;
+    let shown = eventually("the jobs of a day", || {
+        let shown = completed();
+        shown.contains("completed  3").then_some(shown)
+    });
+    assert!(shown.contains("pending    2") && shown.contains("rate       at most 3/d"), "{shown}");
+    // An action without a rate overtakes the jobs that wait.
+    lab.submit_action(&agq, "p", "b", "[{},{}]");
+    eventually("the other action", || {
+        lab.agx(&agq, &["action", "status", "b"]).out.contains("completed  2").then_some(())
+    });
+    assert!(completed().contains("completed  3"), "no further job has started");
+    lab.agx(&agq, &[&submit[..], &["--queue", "other"]].concat()).expect(4);
+    lab.agx(&agq, &submit).expect(0);
+    let refused = lab.agx(&agq, &["action", "submit", "p", "--lines", &lines, "--rate", "0/s"]).expect(2);
+    assert!(refused.err.contains("write JOBS/PERIOD"), "{}", refused.err);
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 #![expect(clippy::print_stdout, reason = "what a failing test printed is shown with it")]
 
+mod action_bounds;
 mod agents;
 mod agq_away;
 mod agq_killed;
@@ -43,7 +44,6 @@ mod map_like_others;
 mod map_live;
 mod map_programs;
 mod map_text;
-mod max_running;
 mod mcp;
 mod mcp_conformance;
 mod nodes;

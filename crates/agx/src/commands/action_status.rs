@@ -40,11 +40,20 @@ fn text(status: &ActionStatus) -> String {
     let labels =
         if labels.is_empty() { String::new() } else { format!("\n  labels     {}", labels.join(", ")) };
     let at_once = status.max_running.map(|most| format!("\n  at once    at most {most}")).unwrap_or_default();
+    let rate = status.rate.map(|rate| format!("\n  rate       at most {rate}")).unwrap_or_default();
     let open = if status.open { "\n  open       takes more inputs" } else { "" };
     let halted = status.halted.as_ref();
     let halted = halted
         .map(|halted| format!("\n  halted     {}, by {}", halted.at, halted.reason))
         .unwrap_or_default();
     let ended = status.completed_jobs_at.map(|at| format!("\n  ended      {at}")).unwrap_or_default();
-    head + &counts.collect::<String>() + &labels + &owner + &times + &at_once + open + &halted + &ended
+    head + &counts.collect::<String>()
+        + &labels
+        + &owner
+        + &times
+        + &at_once
+        + &rate
+        + open
+        + &halted
+        + &ended
 }

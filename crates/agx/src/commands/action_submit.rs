@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agenix_protocol::{
-    documents::ActionSubmission,
+    documents::{ActionSubmission, StartRate},
     ids::{ActionId, PlanId, QueueName},
     time::Timestamp,
 };
@@ -45,6 +45,9 @@ pub(crate) struct SubmitArgs {
     /// Maximum number of jobs that run at once, on all workers together [default: no maximum]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_running: Option<u64>,
+    /// Maximum rate at which the jobs start, as 10/s, 100/m or 3/10s [default: no maximum]
+    #[arg(long, value_name = "JOBS/TIME")]
+    pub(crate) rate: Option<StartRate>,
     /// Do not start the jobs before this time, as 2026-01-31T08:00:00Z
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "delay")]
     pub(crate) run_at: Option<Timestamp>,
@@ -76,6 +79,7 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
         queue: args.queue,
         priority: args.priority,
         max_running: args.max_running,
+        rate: args.rate,
         run_at: args.run_at,
         delay_secs: args.delay.map(|delay| delay.as_secs_f64()),
         open: args.open,

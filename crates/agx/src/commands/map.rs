@@ -249,6 +249,7 @@ fn engine(
         queue: args.queue.clone(),
         priority: args.priority,
         max_running: args.max_running,
+        rate: args.rate,
         labels: labels(args.labels.clone())?,
         halt: args.halt.filter(|halt| is_decided_by_agq(*halt, &pipeline.tasks, args.results.is_some())),
         ..ActionSubmission::new(plan_id, Vec::new())

@@ -2,7 +2,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use agenix_protocol::{byte_escape::decode_os, documents::Halt, ids::QueueName};
+use agenix_protocol::{
+    byte_escape::decode_os,
+    documents::{Halt, StartRate},
+    ids::QueueName,
+};
 use clap::{Args, builder::TypedValueParser};
 
 use super::{
@@ -138,6 +142,9 @@ pub(crate) struct MapArgs {
     /// Maximum number of jobs that run at once, on all workers together [default: no maximum]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) max_running: Option<u64>,
+    /// Maximum rate at which the jobs start, as 10/s, 100/m or 3/10s [default: no maximum]
+    #[arg(long, value_name = "JOBS/TIME")]
+    pub(crate) rate: Option<StartRate>,
     /// -100 to 100: jobs with a higher priority run first, on a cluster
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Halt, is_default};
+use super::{Halt, StartRate, is_default};
 use crate::{
     ids::{ActionId, PlanId, QueueName},
     time::Timestamp,
@@ -45,6 +45,9 @@ pub struct ActionSubmission {
     /// Maximum number of running jobs, at least 1. Default: no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_running: Option<u64>,
+    /// Maximum rate at which its jobs start. Default: no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<StartRate>,
     /// Labels of the submitter, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -65,6 +68,7 @@ impl ActionSubmission {
             open: false,
             halt: None,
             max_running: None,
+            rate: None,
             labels: BTreeMap::new(),
         }
     }
@@ -114,6 +118,9 @@ pub struct ActionStatus {
     /// Maximum number of running jobs, left out if there is no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_running: Option<u64>,
+    /// Maximum rate at which its jobs start, left out if there is no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<StartRate>,
     /// Labels of the submitter, left out if there are none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

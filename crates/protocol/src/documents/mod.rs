@@ -22,6 +22,7 @@ mod queue;
 mod resource_use;
 mod sandbox;
 mod secret;
+mod start_rate;
 mod strict;
 mod task_result;
 mod worker;
@@ -58,6 +59,7 @@ pub use sandbox::{
     sandbox_tag,
 };
 pub use secret::{secret_of_tag, secret_tag};
+pub use start_rate::{BadStartRate, StartRate};
 pub use strict::{MAX_DEPTH, check_depth, check_fields};
 pub use task_result::{CapturedOutput, TaskResult};
 pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};
