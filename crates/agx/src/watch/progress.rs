@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agenix_client::Connection;
 use agenix_protocol::{
-    documents::{ActionStatus, Demand, JobStatus, QueueStats, Status, WaitsFor, WorkerStatus},
+    documents::{ActionStatus, Demand, JobStatus, QueueStats, StartRate, Status, WaitsFor, WorkerStatus},
     ids::ActionId,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -120,11 +120,16 @@ async fn explain_job(agq: &mut RetryingClient, action: &ActionStatus) -> Option<
         return Some(why);
     }
     let waiting: Vec<JobStatus> = agq.jobs(&waiting).await.ok()?.into_iter().flatten().collect();
-    why_later(&waiting).or_else(|| why_ready(&first?.reason, &action.queue))
+    why_later(&waiting).or_else(|| why_ready(&first?.reason, &action.queue, action.rate))
 }
 
-/// Returns what agq explains about a ready job, if waiting alone will not help.
-fn why_ready(reason: &str, queue: &str) -> Option<String> {
+/// Returns what agq explains about a ready job, if waiting alone will not help or takes long. Jobs
+/// with a rate start a moment after it permits them, and lack no worker then.
+fn why_ready(reason: &str, queue: &str, rate: Option<StartRate>) -> Option<String> {
+    if let Some(rate) = rate {
+        let is_limited = reason.starts_with("Its limit");
+        return is_limited.then(|| format!("agx: nothing runs: the rate of this action is {rate}. {reason}"));
+    }
     if reason.contains("a worker must ask for jobs") {
         return Some(format!(
             "agx: nothing runs: no worker asks for jobs of the queue '{queue}'; start one with `agw --queues {queue}`"
@@ -312,12 +317,23 @@ mod tests {
     fn progress_names_a_queue_without_workers() {
         let ready =
             "It is ready; 7 jobs like it are before it, and a worker must ask for jobs of the queue 'q'.";
-        assert!(why_ready(ready, "q").unwrap().contains("`agw --queues q`"));
-        assert!(why_ready("No worker that could run it accepts jobs now; w comes closest.", "q").is_some());
+        assert!(why_ready(ready, "q", None).unwrap().contains("`agw --queues q`"));
+        assert!(
+            why_ready("No worker that could run it accepts jobs now; w comes closest.", "q", None).is_some()
+        );
         assert_eq!(
-            why_ready("Every worker that could run it is busy; 3 jobs like it are before it.", "q"),
+            why_ready("Every worker that could run it is busy; 3 jobs like it are before it.", "q", None),
             None
         );
+    }
+
+    #[test]
+    fn progress_names_the_rate_that_delays_jobs() {
+        let (rate, ready) =
+            ("3/d".parse().ok(), "It is ready, and a worker must ask for jobs of the queue 'q'.");
+        assert_eq!(why_ready(ready, "q", rate), None, "its worker gets it in a moment");
+        let limited = why_ready("Its limit 'action:a' permits the next start in 9 s.", "q", rate);
+        assert!(limited.unwrap().starts_with("agx: nothing runs: the rate of this action is 3/d. Its limit"));
     }
 
     #[test]
