@@ -6,8 +6,11 @@
 //! and from the number of processors.
 
 use std::{
-    collections::BTreeSet,
-    sync::atomic::{AtomicU64, Ordering},
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -54,7 +57,7 @@ impl ProcessorLimit {
             let (used, time) = (used.as_secs_f64(), self.time.as_secs_f64());
             let (permits, advice) = match self.source {
                 LimitSource::Budget => {
-                    ("its budget permits", "ask for a larger cpu_secs, or shorten the timeout")
+                    ("its budget permits", "use fewer threads, or raise timeout_secs of the plan")
                 }
                 LimitSource::Order => ("limits.cpu_secs of its order permits", "sign an order with more"),
             };
@@ -82,8 +85,8 @@ enum Scope {
     /// Children of this worker.
     Children {
         run: RunNumber,
-        /// Milliseconds of the tasks that have ended.
-        ended: AtomicU64,
+        /// Milliseconds of each task that has ended, by its number.
+        ended: Mutex<BTreeMap<u32, u64>>,
     },
     /// Descendants of a sandbox supervisor, which also counts those that have ended.
     Supervisor {
@@ -110,17 +113,18 @@ impl ProcessorMeter {
         }
         let scope = match supervisor {
             Some(pid) => Scope::Supervisor { pid, before: time_of_tree(vec![pid]) },
-            None => Scope::Children { run, ended: AtomicU64::new(0) },
+            None => Scope::Children { run, ended: Mutex::default() },
         };
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let processors = u32::try_from(processors).unwrap_or(u32::MAX);
         Ok(Self { limit, processors, scope, seen: AtomicU64::new(0) })
     }
 
-    /// Counts a task that has ended.
-    pub(crate) fn add(&self, used: &ResourceUse) {
+    /// Counts a task that has ended. Counting the task again has no effect, because a stage waits
+    /// for its tasks anew each time that another one starts.
+    pub(crate) fn add(&self, task_number: u32, used: &ResourceUse) {
         if let Scope::Children { ended, .. } = &self.scope {
-            ended.fetch_add(processor_ms(used), Ordering::Relaxed);
+            lock(ended).insert(task_number, processor_ms(used));
         }
     }
 
@@ -151,7 +155,8 @@ impl ProcessorMeter {
             Scope::Children { run, ended } => {
                 let mut roots = process_table::adopted_of(*run);
                 roots.extend(leaders.iter().filter_map(LeaderProcess::running));
-                Duration::from_millis(ended.load(Ordering::Relaxed)) + time_of_tree(roots)
+                let ended: u64 = lock(ended).values().sum();
+                Duration::from_millis(ended) + time_of_tree(roots)
             }
         }
     }
@@ -194,6 +199,10 @@ fn processor_ms(used: &ResourceUse) -> u64 {
     used.user_ms.unwrap_or_default().saturating_add(used.system_ms.unwrap_or_default())
 }
 
+fn lock(ended: &Mutex<BTreeMap<u32, u64>>) -> MutexGuard<'_, BTreeMap<u32, u64>> {
+    ended.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
@@ -211,6 +220,10 @@ mod tests {
     use std::time::Duration;
 
     use super::{LONGEST, LimitSource, ProcessorLimit, SHORTEST};
+    #[cfg(target_os = "linux")]
+    use super::{ProcessorMeter, ResourceUse, TaskResult};
+    #[cfg(target_os = "linux")]
+    use crate::exec::job_mark::JobMark;
     use crate::exec::output_quota::QuotaCheck;
 
     fn limit(secs: u64, source: LimitSource) -> ProcessorLimit {
@@ -245,7 +258,26 @@ mod tests {
             text(LimitSource::Order),
             format!("{both} limits.cpu_secs of its order permits 1.00 s: sign an order with more")
         );
-        assert!(text(LimitSource::Budget).starts_with(&format!("{both} its budget permits 1.00 s: ask for")));
+        assert!(
+            text(LimitSource::Budget)
+                .starts_with(&format!("{both} its budget permits 1.00 s: use fewer threads"))
+        );
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn task_that_has_ended_counts_once() {
+        let mark = JobMark::new();
+        let meter = ProcessorMeter::new(limit(10, LimitSource::Order), mark.run(), None).unwrap();
+        let used = |ms| ResourceUse { user_ms: Some(ms), system_ms: Some(1), ..ResourceUse::default() };
+        for (task, ms) in [(1, 300), (1, 300), (2, 40)] {
+            meter.add(task, &used(ms));
+        }
+        assert_eq!(meter.used(&[]), Duration::from_millis(342));
+        let mut results =
+            [TaskResult::default(), TaskResult { resources: used(40), ..TaskResult::default() }];
+        meter.settle(&mut results);
+        assert_eq!(results[1].resources.system_ms, Some(302), "what no result has is that of the last one");
     }
 
     #[test]

@@ -256,7 +256,7 @@ async fn wait(
                 late.send_replace(true);
             }
             if let (Some(meter), Ok(ended)) = (processor, &ended) {
-                meter.add(&ended.resources);
+                meter.add(running.task_number, &ended.resources);
             }
             ended
         }

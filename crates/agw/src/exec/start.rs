@@ -83,6 +83,7 @@ pub(crate) struct TaskInputs {
 }
 
 pub(crate) struct StartedProcess {
+    pub(crate) task_number: u32,
     pub(crate) process: TaskProcess,
     pub(crate) stdout: Out,
     /// File of its stderr, if the result keeps that.
@@ -232,8 +233,16 @@ async fn start(
         Out::File(file) => written.files.push(Arc::clone(file)),
         Out::Pipe(counter) => written.counter = Some(counter.so_far()),
     }
-    let (written, idle_timeout) = (Arc::new(written), command.idle_timeout);
-    Ok((StartedProcess { process, stdout, stderr: stderr_file, written, idle_timeout, masks }, to_next))
+    let started = StartedProcess {
+        task_number: command.task_number,
+        process,
+        stdout,
+        stderr: stderr_file,
+        written: Arc::new(written),
+        idle_timeout: command.idle_timeout,
+        masks,
+    };
+    Ok((started, to_next))
 }
 
 fn stdin<'c>(
