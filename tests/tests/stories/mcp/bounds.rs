@@ -135,6 +135,8 @@ fn outputs_are_joined_only_once_all_jobs_of_this_key_have_completed() {
     let mut both = join(&done);
     both["lines"] = json!(["a"]);
     assert!(one.refused("agx_run", &both).starts_with("give one of lines, inputs and stdin_of"));
+    let stored = json!({"plan_id": "p", "stdin_of": done});
+    assert!(one.refused("agx_run", &stored).starts_with("stdin_of needs a pipeline or a plan"));
     let other =
         json!({"plan": {"tasks": [{"task_number": 1, "command": "cat", "stdin": "x"}]}, "stdin_of": done});
     assert!(one.refused("agx_run", &other).starts_with("stdin_of: the first task has another stdin"));

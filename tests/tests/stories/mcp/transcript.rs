@@ -11,8 +11,8 @@ use super::{command, session::McpSession};
 const LOGS: usize = 1000;
 /// Directory of the logs on the page.
 const DIRECTORY: &str = "/logs";
-/// Maximum number of bytes of all results: 2,000 tokens, of which each has at least three bytes.
-const MAX_BYTES: usize = 6_000;
+/// Maximum number of bytes of all results, with that of a wait on a slow machine.
+const MAX_BYTES: usize = 2_000;
 const MAX_CALLS: usize = 3;
 
 /// Writes the logs, and returns their paths and the number of errors of each host.

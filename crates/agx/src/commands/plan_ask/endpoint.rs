@@ -218,7 +218,7 @@ fn address(url: &str) -> std::result::Result<(Uri, String), &'static str> {
     let host =
         uri.authority().map(ToString::to_string).filter(|host| !host.is_empty()).ok_or("has no host")?;
     if host.contains('@') {
-        return Err("has a user or a key: the key belongs into AGX_ASK_KEY");
+        return Err("has a user or a key: the key belongs in AGX_ASK_KEY");
     }
     Ok((uri, host))
 }

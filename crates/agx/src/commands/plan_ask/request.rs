@@ -46,7 +46,7 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// Returns an earlier answer of the model.
+    /// Returns the message with an earlier answer of the model.
     pub(super) fn assistant(content: String) -> Self {
         Self { role: "assistant", content }
     }
