@@ -335,7 +335,7 @@ fn settings_that_are_missing_or_wrong_are_named_before_any_request() {
     let with = |name: &str, value: &str| ran(asking(&lab, &server, &[]).env(name, value)).expect(2).err;
     assert!(with("AGX_ASK_URL", "").contains("AGX_ASK_URL is not set"), "an empty variable is not set");
     let secret = with("AGX_ASK_URL", "http://me:secret@127.0.0.1/v1");
-    assert!(secret.contains("the key belongs into AGX_ASK_KEY") && !secret.contains("secret"), "{secret}");
+    assert!(secret.contains("the key belongs in AGX_ASK_KEY") && !secret.contains("secret"), "{secret}");
     let key = with("AGX_ASK_KEY", "a\nsecret");
     assert!(key.contains("AGX_ASK_KEY has characters that no key has") && !key.contains("secret"), "{key}");
     let bytes = std::os::unix::ffi::OsStrExt::from_bytes(b"sk-\xff");
