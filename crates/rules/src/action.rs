@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use agenix_protocol::{
-    documents::{ActionSubmission, Halt, Plan, StartRate, Status},
+    documents::{ActionSubmission, Halt, Plan, Status},
     ids::{ActionId, PlanId},
     limits::Limits,
     reserved_keys::{READY, SCHEDULED},
@@ -12,7 +12,8 @@ use agenix_protocol::{
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    halt::Halted, inputs::check_inputs, labels::has_labels, outputs::check_takes_outputs, shown::status,
+    halt::Halted, inputs::check_inputs, labels::has_labels, outputs::check_takes_outputs,
+    scheduling::SchedulingOptions, shown::status,
 };
 use crate::{
     budget::JobBudget,
@@ -24,6 +25,7 @@ pub mod halt;
 mod inputs;
 mod labels;
 mod outputs;
+mod scheduling;
 mod shown;
 
 /// Bounds of a priority, both included.
@@ -62,7 +64,8 @@ pub fn check(action: &ActionSubmission, plan: &Plan, limits: &Limits) -> Result<
 pub fn options(action: &ActionSubmission) -> ActionOptions {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`check` has bounded it")]
     let delay_ms = action.delay_secs.map(|delay| (delay * 1000.0).ceil() as u64);
-    ActionOptions { run_at: action.run_at, delay_ms, open: action.open, rate: action.rate }
+    let scheduling = SchedulingOptions { rate: action.rate };
+    ActionOptions { run_at: action.run_at, delay_ms, open: action.open, scheduling }
 }
 
 /// Returns the earliest time of a run for jobs of an action that is submitted at `now`.
@@ -133,9 +136,9 @@ pub struct ActionOptions {
     pub delay_ms: Option<u64>,
     /// True if the action was submitted as open.
     pub open: bool,
-    /// Maximum rate at which its jobs start; `None` for no bound.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<StartRate>,
+    /// Bounds on when and where the jobs run.
+    #[serde(default, skip_serializing_if = "SchedulingOptions::is_default", with = "scheduling::json_text")]
+    pub scheduling: SchedulingOptions,
 }
 
 impl Action {

@@ -42,7 +42,7 @@ pub fn overrides(action: &Action, plan: &Plan, terms: &JobParams) -> Option<JobO
 
 /// Returns the terms of the limit of an action. `None` without a bound.
 fn limit(action: &Action) -> Option<LimitTerms> {
-    let (concurrency, rate) = (action.max_running, action.wishes.rate);
+    let (concurrency, rate) = (action.max_running, action.wishes.scheduling.rate);
     if concurrency.is_none() && rate.is_none() {
         return None;
     }
@@ -58,7 +58,10 @@ mod tests {
     };
 
     use super::{Action, JobParams, LimitTerms, overrides};
-    use crate::{action::ActionOptions, budget::JobBudget};
+    use crate::{
+        action::{ActionOptions, SchedulingOptions},
+        budget::JobBudget,
+    };
 
     #[test]
     fn max_running_is_a_limit_of_the_action_alone() {
@@ -82,7 +85,8 @@ mod tests {
     fn rate_is_a_limit_of_the_action_with_and_without_a_bound_on_running_jobs() {
         let plan: Plan = parse(br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#).unwrap();
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
-        let wishes = ActionOptions { rate: Some("3/10s".parse().unwrap()), ..ActionOptions::default() };
+        let scheduling = SchedulingOptions { rate: Some("3/10s".parse().unwrap()) };
+        let wishes = ActionOptions { scheduling, ..ActionOptions::default() };
         let limit = |max_running| {
             let action = Action { max_running, wishes: wishes.clone(), ..action.clone() };
             let own = overrides(&action, &plan, &JobParams::default()).unwrap();

@@ -35,17 +35,15 @@ impl Serialize for Needs {
     /// Leaves out trailing fields without a value, because stores compare encoded needs with those
     /// of earlier versions.
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let (has_limit, has_budget) = (self.limit.is_some(), self.budget.is_some());
-        let optional = if has_budget { 2 } else { usize::from(has_limit) };
-        let mut fields = to.serialize_struct("Needs", 3 + optional)?;
+        let optional: [(&'static str, &Option<String>); 2] =
+            [("limit", &self.limit), ("budget", &self.budget)];
+        let written = optional.iter().rposition(|(_, value)| value.is_some()).map_or(0, |last| last + 1);
+        let mut fields = to.serialize_struct("Needs", 3 + written)?;
         fields.serialize_field("tools", &self.tools)?;
         fields.serialize_field("tags", &self.tags)?;
         fields.serialize_field("labels", &self.labels)?;
-        if has_limit || has_budget {
-            fields.serialize_field("limit", &self.limit)?;
-        }
-        if has_budget {
-            fields.serialize_field("budget", &self.budget)?;
+        for (name, value) in &optional[..written] {
+            fields.serialize_field(name, value)?;
         }
         fields.end()
     }

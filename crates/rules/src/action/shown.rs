@@ -27,7 +27,7 @@ pub fn status(action: &Action, counts: &JobCounts) -> ActionStatus {
         halt: action.halt,
         halted: action.halt.zip(action.halted.as_ref()).map(|(halt, halted)| halt::status(halt, halted)),
         max_running: action.max_running,
-        rate: action.wishes.rate,
+        rate: action.wishes.scheduling.rate,
         labels: action.labels.clone(),
         owner: action.owner.as_ref().map(Owner::to_string),
     };

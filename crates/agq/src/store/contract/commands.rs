@@ -258,7 +258,7 @@ fn add_action(store: &dyn Store, args: &mut Args<'_>) -> Answer {
         priority: number(args, "priority")?.unwrap_or(0),
         run_at,
         is_open: open,
-        wishes: ActionOptions { run_at, delay_ms: None, open, rate: None },
+        wishes: ActionOptions { run_at, open, ..ActionOptions::default() },
         halt: args.take_key("halt").map(str::parse).transpose()?,
         labels: labels(args)?,
         owner: owner(args),

@@ -25,3 +25,21 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
 pub(crate) fn job_id(text: &str) -> Result<JobId, Error> {
     JobId::new(text).map_err(|error| Error::Corrupted(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use agenix_rules::action::{ActionOptions, SchedulingOptions};
+
+    use super::{decode, encode};
+
+    #[test]
+    fn options_of_an_action_keep_their_stored_form_without_scheduling() {
+        let options = ActionOptions { open: true, ..ActionOptions::default() };
+        let stored = encode(&options).unwrap();
+        assert_eq!(stored, [0x93, 0xc0, 0xc0, 0xc3], "run_at, delay_ms and open");
+        assert_eq!(decode::<ActionOptions>(&stored).unwrap(), options);
+        let scheduling = SchedulingOptions { rate: Some("3/10s".parse().unwrap()) };
+        let bounded = ActionOptions { scheduling, ..options };
+        assert_eq!(decode::<ActionOptions>(&encode(&bounded).unwrap()).unwrap(), bounded);
+    }
+}

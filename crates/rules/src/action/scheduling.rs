@@ -1,0 +1,35 @@
+//! Bounds of a submission on when and where its jobs run.
+
+use agenix_protocol::documents::StartRate;
+use serde::{Deserialize, Serialize};
+
+/// Bounds of a submission on when and where its jobs run. Stored as a JSON object, so that versions
+/// may add fields in any order.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SchedulingOptions {
+    /// Maximum rate at which the jobs start; `None` for no bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<StartRate>,
+}
+
+impl SchedulingOptions {
+    pub(super) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Serialization of a value as a string that has its JSON.
+pub(super) mod json_text {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de, de::DeserializeOwned, ser};
+
+    pub(crate) fn serialize<T: Serialize, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+        serde_json::to_string(value).map_err(ser::Error::custom)?.serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<T, D::Error> {
+        serde_json::from_str(&String::deserialize(from)?).map_err(de::Error::custom)
+    }
+}
