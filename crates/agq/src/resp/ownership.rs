@@ -6,7 +6,7 @@
 
 use agenix_protocol::{
     ids::{ActionId, JobId, PlanId},
-    request::{Command, OutputCommand, Request},
+    request::{AgentAccess, Command, OutputCommand, Request},
     resp::Reply,
 };
 use agenix_rules::rejection::Rejection;
@@ -26,7 +26,9 @@ enum Subject<'r> {
     /// Action or job whose plan the command runs once more. Another plan may have got the id.
     ActionAndPlan(&'r ActionId),
     JobAndPlan(&'r JobId),
-    /// No record, or one that the command adds.
+    /// No record of anybody: the handler adds records of the agent, or lists only those.
+    HandlerFilters,
+    /// Unknown. A command on records of owners is refused then.
     None,
 }
 
@@ -43,7 +45,9 @@ pub(crate) async fn hidden(
         return Err(Role::Agent.refusal(command).into());
     }
     let (is_own, reply) = match subject(request) {
-        Subject::None => return Ok(None),
+        Subject::HandlerFilters => return Ok(None),
+        Subject::None if command.agent == AgentAccess::Permitted => return Ok(None),
+        Subject::None => return Err(Role::Agent.refusal(command).into()),
         Subject::Plan(plan_id, reply) => (owned::plan(app, agent.owner, plan_id).await?, Ok(reply)),
         Subject::Action(action_id, reply) => {
             let is_own = owned::action(app, agent.owner, action_id).await?.is_some();
@@ -98,6 +102,14 @@ fn subject(request: &Request) -> Subject<'_> {
         | Request::JobExplain { job_id }
         | Request::JobOutput { job_id, .. } => Subject::Job(job_id, None),
         Request::JobRetry { job_id, .. } => Subject::JobAndPlan(job_id),
+        Request::PlanSubmit { .. }
+        | Request::PlanList { .. }
+        | Request::ActionSubmit { .. }
+        | Request::ActionList { .. }
+        | Request::JobsSearch { .. }
+        | Request::Output(OutputCommand::WriteInput { .. } | OutputCommand::CommitInput { .. }) => {
+            Subject::HandlerFilters
+        }
         _ => Subject::None,
     }
 }
