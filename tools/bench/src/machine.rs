@@ -32,9 +32,10 @@ const PROGRAMS: [(&str, &str); 15] = [
 ];
 /// Packages of npm and of pip that take part.
 const NODE_PACKAGES: [&str; 4] = ["bullmq", "graphile-worker", "ioredis", "pg"];
-const PYTHON_PACKAGES: [(&str, &str); 5] = [
+const PYTHON_PACKAGES: [(&str, &str); 6] = [
     ("celery", "bench-python"),
     ("hypershell", "bench-hypershell"),
+    ("jobd", "bench-jobd"),
     ("redis", "bench-python"),
     ("rq", "bench-python"),
     ("hyperqueue", "bench-hyperqueue"),

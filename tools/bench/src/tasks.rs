@@ -7,6 +7,7 @@ mod daemon;
 mod hyperqueue;
 mod hyperqueue_package;
 mod hypershell;
+mod jobd;
 mod limit;
 mod python;
 pub(crate) mod sandbox;
@@ -19,6 +20,7 @@ use self::{
     hyperqueue::HyperQueue,
     hyperqueue_package::HyperQueuePackage,
     hypershell::HyperShell,
+    jobd::Jobd,
     python::Team,
     spooler::Spooler,
     workspace::{Work, Workspace},
@@ -35,6 +37,7 @@ const XARGS: &str = "xargs -P2";
 const XARGS_SH: &str = "xargs -P2 sh -c";
 const HYPERQUEUE: &str = "HyperQueue";
 const HYPERSHELL: &str = "HyperShell";
+const JOBD: &str = "jobd";
 const PARALLEL: &str = "GNU Parallel";
 const SPOOLER: &str = "task-spooler";
 const CELERY: &str = "Celery";
@@ -44,7 +47,7 @@ const NOTE: &str = "two at a time; AGEniX is durable: submissions and results ar
     acknowledgement; Celery (late acknowledgement) and RQ store tasks in a Redis with appendfsync always, \
     and the start of Python is not measured; the others sync nothing, and HyperQueue runs without a \
     journal and stores no output of tasks; HyperShell runs without its database and without TLS, and its start is \
-    measured; slow peers run fewer tasks, and rates are compared; the spawn \
+    measured; jobd stores tasks in SQLite, and its workers ask for one task after the other; slow peers run fewer tasks, and rates are compared; the spawn \
     limit is two threads that start processes and wait for them, without a shell";
 
 /// Numbers of tasks, by the speed of the contender.
@@ -120,6 +123,7 @@ struct Peers {
     spooler: Option<Spooler>,
     hyperqueue: Option<AnyHyperQueue>,
     hypershell: Option<HyperShell>,
+    jobd: Option<Jobd>,
     celery: Option<Team>,
     rq: Option<Team>,
 }
@@ -138,6 +142,8 @@ impl Peers {
             hypershell: python::packages(&mut bench.report, &programs.tools, &python::HYPERSHELL).and_then(
                 |packages| started_or_skipped(bench, HYPERSHELL, HyperShell::start(&packages, workspace)),
             ),
+            jobd: python::packages(&mut bench.report, &programs.tools, &python::JOBD)
+                .and_then(|packages| started_or_skipped(bench, JOBD, Jobd::start(&packages, workspace))),
             celery: packages.and_then(|packages| {
                 started_or_skipped(bench, CELERY, Team::celery(packages, &programs.tools, workspace))
             }),
@@ -185,6 +191,9 @@ impl Peers {
         }
         if let Some(rq) = &self.rq {
             comparison = comparison.with(RQ, move || rq.run(workspace, work, slowest));
+        }
+        if let Some(jobd) = &self.jobd {
+            comparison = comparison.with(JOBD, move || jobd.run(workspace, work, slowest));
         }
         comparison.with(LIMIT, move || limit::run(workspace, work, all))
     }

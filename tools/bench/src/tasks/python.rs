@@ -55,6 +55,13 @@ pub(super) const HYPERSHELL: Packages = Packages {
     installed: &["hypershell/__init__.py", "bin/hs"],
 };
 
+pub(super) const JOBD: Packages = Packages {
+    name: super::JOBD,
+    home: "bench-jobd",
+    requirements: &["jobd[worker]"],
+    installed: &["jobd/__init__.py", "psutil/__init__.py", "bin/jobd-worker"],
+};
+
 /// Returns the directory of the packages, which are installed if they are missing. Returns `None`
 /// if that fails.
 pub(super) fn packages(report: &mut Report, tools: &Path, packages: &Packages) -> Option<PathBuf> {
