@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use agenix_client::{Address, KEY_HELP, Server, SessionKeyError, Tls, session_key};
 use agenix_protocol::{
-    documents::{PROGRAM_PATHS, WorkerRegistration, secret_of_tag},
+    documents::{PROGRAM_PATHS, Quantities, WorkerRegistration, secret_of_tag},
     ids::{QueueName, WorkerId},
     limits::DEFAULT_KEPT_BYTES,
     reserved_keys::READY,
@@ -226,6 +226,7 @@ impl Config {
             instance: Some(uuid::Uuid::new_v4().to_string()),
             active_job_ids: None,
             sandbox: None,
+            resources: Quantities::default(),
         })
     }
 

@@ -64,7 +64,7 @@ pub fn check(action: &ActionSubmission, plan: &Plan, limits: &Limits) -> Result<
 pub fn options(action: &ActionSubmission) -> ActionOptions {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`check` has bounded it")]
     let delay_ms = action.delay_secs.map(|delay| (delay * 1000.0).ceil() as u64);
-    let scheduling = SchedulingOptions { rate: action.rate };
+    let scheduling = SchedulingOptions { rate: action.rate, resources: action.resources.clone() };
     ActionOptions { run_at: action.run_at, delay_ms, open: action.open, scheduling }
 }
 

@@ -2,14 +2,19 @@
 //! their starts, which are a [limit](crate::limit) whose key names the action, and the
 //! [budget](crate::budget).
 
-use agenix_protocol::documents::{Plan, StartRate};
+use agenix_protocol::{
+    documents::{Plan, StartRate},
+    ids::PlanId,
+};
 
 use crate::{
     action::Action,
+    capability::Needs,
     job::{JobOverrides, JobParams, Ojs},
     limit::LimitTerms,
     ojs::PLAN_PREFIX,
     plan,
+    rejection::Rejection,
 };
 
 /// Returns the parameters that replace `terms`, those of the action, for each job of an action with
@@ -26,7 +31,7 @@ pub fn overrides(action: &Action, plan: &Plan, terms: &JobParams) -> Option<JobO
         budget: action.budget.clone(),
         ..Ojs::of(format!("{PLAN_PREFIX}{}", action.plan_id))
     };
-    let mut needs = plan::needs(plan);
+    let mut needs = needs(action, plan);
     needs.limit = key;
     needs.budget = action.budget.as_ref().map(|budget| budget.name.clone());
     Some(JobOverrides {
@@ -38,6 +43,28 @@ pub fn overrides(action: &Action, plan: &Plan, terms: &JobParams) -> Option<JobO
         unique: None,
         limit,
     })
+}
+
+/// Returns the needs of each job of an action, without its limit and its budget: those of the plan
+/// with the quantities of the action.
+pub fn needs(action: &Action, plan: &Plan) -> Needs {
+    let resources = plan.requires.resources.overridden(&action.wishes.scheduling.resources);
+    let resources = (!resources.is_empty()).then(|| Box::new(resources));
+    Needs { resources, ..plan::needs(plan) }
+}
+
+/// Checks that a job of `action` with the needs `stored` can run the plan that has the id of its
+/// plan now.
+pub fn check_same_needs(
+    action: &Action,
+    plan: &Plan,
+    plan_id: &PlanId,
+    stored: &Needs,
+) -> Result<(), Rejection> {
+    // Limit and budget belong to the job, and not to its plan.
+    let (limit, budget) = (stored.limit.clone(), stored.budget.clone());
+    let now = Needs { limit, budget, ..needs(action, plan) };
+    if now == *stored { Ok(()) } else { Err(Rejection::PlanReplaced(plan_id.clone())) }
 }
 
 /// Returns the terms of the limit of an action. `None` without a bound.
@@ -57,7 +84,7 @@ mod tests {
         time::Timestamp,
     };
 
-    use super::{Action, JobParams, LimitTerms, overrides};
+    use super::{Action, JobParams, LimitTerms, Rejection, check_same_needs, needs, overrides};
     use crate::{
         action::{ActionOptions, SchedulingOptions},
         budget::JobBudget,
@@ -85,7 +112,8 @@ mod tests {
     fn rate_is_a_limit_of_the_action_with_and_without_a_bound_on_running_jobs() {
         let plan: Plan = parse(br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#).unwrap();
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
-        let scheduling = SchedulingOptions { rate: Some("3/10s".parse().unwrap()) };
+        let scheduling =
+            SchedulingOptions { rate: Some("3/10s".parse().unwrap()), ..SchedulingOptions::default() };
         let wishes = ActionOptions { scheduling, ..ActionOptions::default() };
         let limit = |max_running| {
             let action = Action { max_running, wishes: wishes.clone(), ..action.clone() };
@@ -95,6 +123,35 @@ mod tests {
         };
         let rate = LimitTerms { concurrency: None, rate: Some(3), period_ms: 10_000 };
         assert_eq!([limit(None), limit(Some(2))], [rate, LimitTerms { concurrency: Some(2), ..rate }]);
+    }
+
+    #[test]
+    fn quantities_of_an_action_replace_those_of_its_plan() {
+        let plan = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}],"requires":{"resources":{"cpus":2,"gpus":1}}}"#;
+        let plan: Plan = parse(plan).unwrap();
+        let of = |own: &str| {
+            let scheduling = SchedulingOptions {
+                resources: parse(own.as_bytes()).unwrap(),
+                ..SchedulingOptions::default()
+            };
+            let wishes = ActionOptions { scheduling, ..ActionOptions::default() };
+            let action =
+                Action { wishes, ..Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1)) };
+            let needs = needs(&action, &plan);
+            assert_eq!(check_same_needs(&action, &plan, &action.plan_id, &needs), Ok(()));
+            let limited = Action { max_running: Some(1), ..action };
+            let own = overrides(&limited, &plan, &JobParams::default()).unwrap().needs;
+            assert_eq!(own.resources, needs.resources);
+            assert_eq!(check_same_needs(&limited, &plan, &limited.plan_id, &own), Ok(()));
+            needs.resources.map(|resources| resources.to_string())
+        };
+        assert_eq!(of("{}").as_deref(), Some("cpus 2, gpus 1"));
+        assert_eq!(of(r#"{"cpus":0.5,"memory":"1G"}"#).as_deref(), Some("cpus 0.5, gpus 1, memory 1G"));
+        assert_eq!(of(r#"{"cpus":0,"gpus":0}"#), None, "nothing is left");
+        let other: Plan = parse(br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#).unwrap();
+        let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
+        let replaced = check_same_needs(&action, &other, &action.plan_id, &needs(&action, &plan));
+        assert_eq!(replaced, Err(Rejection::PlanReplaced(action.plan_id.clone())));
     }
 
     #[test]

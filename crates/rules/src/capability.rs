@@ -7,10 +7,13 @@ use std::{
 };
 
 use agenix_protocol::documents::{
-    Capabilities, WorkerRegistration, WorkerSandbox, WorkerStatus, profile_of_sandbox_tag, secret_of_tag,
+    Capabilities, Quantities, WorkerRegistration, WorkerSandbox, WorkerStatus, profile_of_sandbox_tag,
+    secret_of_tag,
 };
 use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
 use serde_json::{Map, Value};
+
+use crate::resources;
 
 /// Needs of a job. Durable and positional: append, never reorder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Deserialize)]
@@ -29,21 +32,29 @@ pub struct Needs {
     /// own.
     #[serde(default)]
     pub budget: Option<String>,
+    /// Quantities that one job uses while it runs. Never empty, and no amount is 0.
+    #[serde(default)]
+    pub resources: Option<Box<Quantities>>,
 }
 
 impl Serialize for Needs {
     /// Leaves out trailing fields without a value, because stores compare encoded needs with those
     /// of earlier versions.
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let optional: [(&'static str, &Option<String>); 2] =
-            [("limit", &self.limit), ("budget", &self.budget)];
-        let written = optional.iter().rposition(|(_, value)| value.is_some()).map_or(0, |last| last + 1);
+        let optional = [self.limit.is_some(), self.budget.is_some(), self.resources.is_some()];
+        let written = optional.iter().rposition(|is_given| *is_given).map_or(0, |last| last + 1);
         let mut fields = to.serialize_struct("Needs", 3 + written)?;
         fields.serialize_field("tools", &self.tools)?;
         fields.serialize_field("tags", &self.tags)?;
         fields.serialize_field("labels", &self.labels)?;
-        for (name, value) in &optional[..written] {
-            fields.serialize_field(name, value)?;
+        if written > 0 {
+            fields.serialize_field("limit", &self.limit)?;
+        }
+        if written > 1 {
+            fields.serialize_field("budget", &self.budget)?;
+        }
+        if written > 2 {
+            fields.serialize_field("resources", &self.resources)?;
         }
         fields.end()
     }
@@ -70,11 +81,17 @@ type Profiles = BTreeMap<String, Vec<String>>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Abilities {
-    /// Capabilities that a registered worker declared: programs, agentic units, tags, and sandbox
-    /// profiles, which are `None` if the worker runs no jobs in a sandbox.
-    Worker { commands: HashSet<String>, tags: Map<String, Value>, profiles: Option<Profiles> },
-    /// Every capability but a sandbox and secrets. A connection without a registered worker claims
-    /// any job that needs neither, because nothing says that the connection has them.
+    /// Capabilities that a registered worker declared: programs, agentic units, tags, sandbox
+    /// profiles, which are `None` if the worker runs no jobs in a sandbox, and quantities.
+    Worker {
+        commands: HashSet<String>,
+        tags: Map<String, Value>,
+        profiles: Option<Profiles>,
+        offered: Quantities,
+    },
+    /// Every capability but a sandbox, secrets and quantities. A connection without a registered
+    /// worker claims any job that needs none of them, because nothing says that the connection has
+    /// them.
     Anything,
     /// No capability. A worker that takes no jobs claims nothing.
     Nothing,
@@ -83,12 +100,13 @@ pub enum Abilities {
 impl Abilities {
     /// Returns the capabilities that a worker declared.
     pub fn of(registration: &WorkerRegistration) -> Self {
-        Self::declared(&registration.capabilities, &registration.tags, registration.sandbox.as_ref())
+        let sandbox = registration.sandbox.as_ref();
+        Self::declared(&registration.capabilities, &registration.tags, sandbox, &registration.resources)
     }
 
     /// Returns the capabilities of a worker that agq lists.
     pub fn of_status(worker: &WorkerStatus) -> Self {
-        Self::declared(&worker.capabilities, &worker.tags, worker.sandbox.as_ref())
+        Self::declared(&worker.capabilities, &worker.tags, worker.sandbox.as_ref(), &worker.resources)
     }
 
     /// Leaves out tags that stand for a sandbox profile, because only the profiles of
@@ -97,12 +115,14 @@ impl Abilities {
         capabilities: &Capabilities,
         tags: &Map<String, Value>,
         sandbox: Option<&WorkerSandbox>,
+        offered: &Quantities,
     ) -> Self {
         let is_own = |(tag, _): &(&String, &Value)| profile_of_sandbox_tag(tag).is_none();
         Self::Worker {
             commands: capabilities.commands().cloned().collect(),
             tags: tags.iter().filter(is_own).map(|(tag, value)| (tag.clone(), value.clone())).collect(),
             profiles: sandbox.map(|sandbox| sandbox.profiles.clone()),
+            offered: offered.clone(),
         }
     }
 
@@ -111,28 +131,43 @@ impl Abilities {
         match self {
             Self::Anything => {
                 let mut names = needs.tags.iter().chain(needs.labels.keys());
-                names.all(|name| profile_of_sandbox_tag(name).is_none() && secret_of_tag(name).is_none())
+                let is_known = |name: &String| {
+                    profile_of_sandbox_tag(name).or(secret_of_tag(name).map(|(name, _)| name)).is_none()
+                };
+                needs.resources.is_none() && names.all(is_known)
             }
             Self::Nothing => false,
-            Self::Worker { commands, tags, profiles } => {
+            Self::Worker { commands, tags, profiles, offered } => {
                 let has_tag = |tag: &String| missing_tag(tags, profiles.as_ref(), tag).is_none();
                 needs.tools.iter().all(|tool| commands.contains(tool))
                     && needs.tags.iter().all(has_tag)
                     && needs.labels.iter().all(|(label, value)| has_label(tags, label, value))
+                    && needs.resources.as_ref().is_none_or(|wanted| resources::covers(offered, wanted))
             }
         }
     }
 
+    /// Returns the quantities that a worker offers; `None` for a claimant that offers none.
+    pub fn offered(&self) -> Option<&Quantities> {
+        match self {
+            Self::Worker { offered, .. } => Some(offered),
+            Self::Anything | Self::Nothing => None,
+        }
+    }
+
     /// Returns the needs that a worker does not cover, as `tool jq`, `tag gpu`, `label zone=eu`,
-    /// `sandbox profile reader: its owner defines no such profile`, `secret TOKEN for curl: …`.
+    /// `sandbox profile reader: its owner defines no such profile`, `secret TOKEN for curl: …`,
+    /// `cpus 8 (it offers 4)`.
     pub fn missing(&self, needs: &Needs) -> Vec<String> {
-        let Self::Worker { commands, tags, profiles } = self else { return Vec::new() };
+        let Self::Worker { commands, tags, profiles, offered } = self else { return Vec::new() };
         let tools =
             needs.tools.iter().filter(|tool| !commands.contains(*tool)).map(|tool| format!("tool {tool}"));
         let pools = needs.tags.iter().filter_map(|tag| missing_tag(tags, profiles.as_ref(), tag));
         let pools = pools.map(|missing| missing.to_string());
         let labels = needs.labels.iter().filter(|(label, value)| !has_label(tags, label, value));
-        tools.chain(pools).chain(labels.map(|(label, value)| format!("label {label}={value}"))).collect()
+        let labels = labels.map(|(label, value)| format!("label {label}={value}"));
+        let quantities = needs.resources.iter().flat_map(|wanted| resources::missing(offered, wanted));
+        tools.chain(pools).chain(labels).chain(quantities).collect()
     }
 }
 
@@ -203,7 +238,7 @@ fn has_label(tags: &Map<String, Value>, label: &str, value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use agenix_protocol::{
-        documents::{WorkerRegistration, parse},
+        documents::{Quantities, WorkerRegistration, parse},
         time::Timestamp,
     };
 
@@ -218,7 +253,7 @@ mod tests {
     fn needs(tools: &[&str], tags: &[&str], labels: &[(&str, &str)]) -> Needs {
         let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let labels = labels.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).collect();
-        Needs { tools: texts(tools), tags: texts(tags), labels, limit: None, budget: None }
+        Needs { tools: texts(tools), tags: texts(tags), labels, ..Needs::default() }
     }
 
     #[test]
@@ -238,6 +273,23 @@ mod tests {
     fn missing_needs_are_named() {
         let missing = worker().missing(&needs(&["sort", "jq"], &["tpu"], &[("zone", "us")]));
         assert_eq!(missing, ["tool jq", "tag tpu", "label zone=us"]);
+    }
+
+    #[test]
+    fn quantities_need_a_worker_that_offers_them() {
+        let wanted = |json: &str| Needs {
+            resources: Some(Box::new(parse(json.as_bytes()).unwrap())),
+            ..needs(&["sort"], &[], &[])
+        };
+        let small = able(r#""resources":{"cpus":4,"memory":"2G"}"#);
+        assert!(small.cover(&wanted(r#"{"cpus":4}"#)) && small.cover(&needs(&["sort"], &[], &[])));
+        let large = wanted(r#"{"cpus":8,"gpus":1}"#);
+        assert!(!small.cover(&large));
+        assert_eq!(small.missing(&large), ["cpus 8 (it offers 4)", "gpus 1 (it offers none)"]);
+        let one = wanted(r#"{"cpus":0.01}"#);
+        for without in [able(r#""tags":{"gpu":true}"#), Abilities::Anything, Abilities::Nothing] {
+            assert!(!without.cover(&one), "{without:?}");
+        }
     }
 
     fn able(rest: &str) -> Abilities {
@@ -300,11 +352,14 @@ mod tests {
 
     #[test]
     fn status_of_a_worker_has_the_same_capabilities_as_its_registration() {
-        let json = r#"{"worker_id":"w","capabilities":["sort"],"tags":{"gpu":true},"sandbox":{"profiles":{"reader":[]}}}"#;
+        let json = r#"{"worker_id":"w","capabilities":["sort"],"tags":{"gpu":true},"sandbox":{"profiles":{"reader":[]}},"resources":{"cpus":2}}"#;
         let registration: WorkerRegistration = parse(json.as_bytes()).unwrap();
         let worker = registered(None, &registration, "c", Timestamp(1)).unwrap();
         let abilities = Abilities::of(&registration);
-        assert_eq!(Abilities::of_status(&worker.status(Some(registration), 0)), abilities);
+        assert_eq!(
+            Abilities::of_status(&worker.status(Some(registration), 0, Quantities::default())),
+            abilities
+        );
     }
 
     #[test]

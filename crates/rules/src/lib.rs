@@ -77,6 +77,7 @@ pub mod owner;
 pub mod plan;
 pub mod quarantine;
 pub mod rejection;
+pub mod resources;
 pub mod retry;
 pub mod worker;
 pub mod workflow;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use agenix_protocol::{
     documents::{
-        PROGRAM_PATHS, Plan, Requires, Task, is_profile_name, profile_of_sandbox_tag, sandbox_tag, secret_tag,
+        PROGRAM_PATHS, Plan, Quantities, Requires, Task, is_profile_name, profile_of_sandbox_tag,
+        sandbox_tag, secret_tag,
     },
-    ids::PlanId,
     limits::{Limits, exceeds},
     template,
 };
@@ -210,17 +210,9 @@ pub fn check_unused(active_jobs: u64) -> Result<(), Rejection> {
     if active_jobs > 0 { Err(Rejection::PlanInUse) } else { Ok(()) }
 }
 
-/// Checks that a job with `needs` can run the plan that has the id of its plan now.
-pub fn check_same_needs(plan: &Plan, plan_id: &PlanId, needs: &Needs) -> Result<(), Rejection> {
-    // Limit and budget belong to the job, and not to its plan.
-    let (limit, budget) = (needs.limit.clone(), needs.budget.clone());
-    let of_plan = Needs { limit, budget, ..crate::plan::needs(plan) };
-    if of_plan == *needs { Ok(()) } else { Err(Rejection::PlanReplaced(plan_id.clone())) }
-}
-
-/// Returns the needs of jobs that run the plan: its commands, its `requires`, and the tags of its
-/// sandbox profile and of the secrets of its tasks. Workers do not declare paths: a plan with a
-/// path requires a tag instead.
+/// Returns the needs of jobs that run the plan and have no options of their own: its commands, its
+/// `requires`, and the tags of its sandbox profile and of the secrets of its tasks. Workers do not
+/// declare paths: a plan with a path requires a tag instead.
 pub fn needs(plan: &Plan) -> Needs {
     let sorted = |names: BTreeSet<&String>| names.into_iter().cloned().collect();
     let sandbox = plan.sandbox.as_ref().map(|sandbox| sandbox_tag(&sandbox.profile));
@@ -229,6 +221,8 @@ pub fn needs(plan: &Plan) -> Needs {
         .iter()
         .flat_map(|task| task.secrets().map(|name| secret_tag(name, &task.command)))
         .collect();
+    let resources = plan.requires.resources.overridden(&Quantities::default());
+    let resources = Some(resources).filter(|resources| !resources.is_empty());
     let commands = plan.tasks.iter().filter(|task| !task.is_program_path()).map(|task| &task.command);
     Needs {
         tools: sorted(commands.chain(&plan.requires.tools).collect()),
@@ -236,6 +230,7 @@ pub fn needs(plan: &Plan) -> Needs {
         labels: plan.requires.labels.clone(),
         limit: None,
         budget: None,
+        resources: resources.map(Box::new),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Lifecycle of a worker: registration, heartbeat, silence, death, directives (worker spec §6).
 
 use agenix_protocol::{
-    documents::{WorkerRegistration, WorkerStatus},
+    documents::{Quantities, WorkerRegistration, WorkerStatus},
     ids::WorkerId,
     time::Timestamp,
 };
@@ -106,8 +106,13 @@ impl Worker {
         }
     }
 
-    /// Returns the worker as `WORKER.LIST` shows it.
-    pub fn status(&self, registration: Option<WorkerRegistration>, active_jobs: u64) -> WorkerStatus {
+    /// Returns the worker as `WORKER.LIST` shows it, with `active_jobs` that use `used_resources`.
+    pub fn status(
+        &self,
+        registration: Option<WorkerRegistration>,
+        active_jobs: u64,
+        used_resources: Quantities,
+    ) -> WorkerStatus {
         let registration = registration.unwrap_or_else(|| WorkerRegistration::of(self.worker_id.clone()));
         WorkerStatus {
             worker_id: self.worker_id.clone(),
@@ -125,6 +130,8 @@ impl Worker {
             stats: self.stats.as_deref().and_then(|stats| serde_json::from_str(stats).ok()),
             tags: registration.tags,
             sandbox: registration.sandbox,
+            resources: registration.resources,
+            used_resources,
         }
     }
 }

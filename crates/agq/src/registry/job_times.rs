@@ -167,6 +167,7 @@ mod tests {
             input: "{}".into(),
             plan: "{}".into(),
             order: None,
+            resources: None,
         }
     }
 

@@ -14,7 +14,6 @@ use agenix_rules::{
     action::{self, Action},
     action_bounds, blob,
     job::{JobParams, NewJob},
-    plan,
     rejection::Rejection,
 };
 use serde_json::value::RawValue;
@@ -90,7 +89,7 @@ pub(crate) async fn submit(
     let input_blobs = named.map(of_job).collect();
     let staged_plan = is_staged.then(|| action.plan_id.clone());
     let new = NewAction {
-        needs: plan::needs(&plan),
+        needs: action_bounds::needs(&action, &plan),
         terms,
         jobs,
         documents: Vec::new(),

@@ -2,8 +2,8 @@
 
 use agenix_protocol::{documents::Status, ids::ActionId, request::Slice};
 use agenix_rules::{
+    action_bounds,
     job::{self, Job, RuleOutcome},
-    plan,
 };
 
 use super::{
@@ -38,7 +38,7 @@ pub(crate) async fn retry(app: &AppState, action_id: &ActionId) -> Result<usize>
     if let Some(first) = jobs.first()
         && let Some(stored) = app.store.job(first).await?
     {
-        plan::check_same_needs(&plan, &action.plan_id, &stored.needs)?;
+        action_bounds::check_same_needs(&action, &plan, &action.plan_id, &stored.needs)?;
     }
     // Without failed jobs, nothing is retried and the workflow does not change.
     let place = if jobs.is_empty() { None } else { workflow::place_of_action(app, action_id).await? };

@@ -55,6 +55,7 @@ pub(crate) fn document(claim: &Claim) -> Result<JobDocument, StoreError> {
         max_output_bytes: job::budget_of(&claim.job).and_then(JobBudget::max_output_bytes),
         max_cpu_ms: job::budget_of(&claim.job).and_then(JobBudget::max_cpu_ms),
         order: claim.order.as_deref().map(raw).transpose()?,
+        resources: claim.resources.as_deref().cloned().unwrap_or_default(),
     })
 }
 

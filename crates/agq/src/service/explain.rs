@@ -54,6 +54,7 @@ pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanatio
         priority: job.priority,
         tags,
         sandbox,
+        resources: needs.resources.as_deref().cloned().unwrap_or_default(),
         tools: needs.tools,
         labels: needs.labels,
         due_at: job.due_at,

@@ -12,7 +12,11 @@ use crate::{
     store::{Claim, Claimant},
     waiters::Handoff,
 };
-use agenix_protocol::{documents::OjsFetch, ids::WorkerId, request::BlockingWait};
+use agenix_protocol::{
+    documents::{OjsFetch, Quantities},
+    ids::WorkerId,
+    request::BlockingWait,
+};
 use agenix_rules::{
     capability::Abilities,
     ojs::{NOBODY, OJS_TAG},
@@ -99,7 +103,12 @@ async fn claimant(app: &AppState, worker: Option<&Worker>, request: &OjsFetch) -
         Some(worker) => app.capabilities.of(&*app.store, worker).await?,
         None => {
             let tags: Map<String, Value> = [(OJS_TAG.to_owned(), Value::Bool(true))].into_iter().collect();
-            Arc::new(Abilities::Worker { commands: Default::default(), tags, profiles: None })
+            Arc::new(Abilities::Worker {
+                commands: Default::default(),
+                tags,
+                profiles: None,
+                offered: Quantities::default(),
+            })
         }
     };
     Ok(Claimant {

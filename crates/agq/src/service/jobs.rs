@@ -6,7 +6,7 @@ use agenix_protocol::{
     documents::{CapturedOutput, JobStatus, JobUpdate, Status, TaskResult},
     ids::{JobId, WorkerId},
 };
-use agenix_rules::{blob, job, plan, rejection::Rejection};
+use agenix_rules::{action_bounds, blob, job, rejection::Rejection};
 use serde_json::value::RawValue;
 
 use super::{
@@ -100,7 +100,8 @@ pub(crate) async fn retry(app: &AppState, job_id: &JobId, force: bool) -> Result
     job::retried(&stored.job, force, now).map(drop)?;
     approvals::check_open(app, &stored.job.plan_id, &stored.job.action_id).await?;
     let plan = lookup::plan(app, &stored.job.plan_id).await?;
-    plan::check_same_needs(&plan, &stored.job.plan_id, &stored.needs)?;
+    let (action, _) = lookup::action(app, &stored.job.action_id).await?;
+    action_bounds::check_same_needs(&action, &plan, &stored.job.plan_id, &stored.needs)?;
     let place = workflow::place_of(app, &stored.job).await?;
     workflow::resume(app, place.as_ref()).await?;
     let rule = for_existing(job_id, move |job| job::retried(job, force, now));

@@ -71,6 +71,7 @@ fn demand(lane: &LaneSummary, abilities: &[Arc<Abilities>]) -> Demand {
         tags,
         labels: lane.needs.labels.clone(),
         sandbox: profile.map(str::to_owned),
+        resources: lane.needs.resources.as_deref().cloned().unwrap_or_default(),
         length: lane.length,
         workers,
     }

@@ -201,9 +201,11 @@ pub(crate) async fn recover_after_restart(app: &AppState) -> Result<()> {
 }
 
 pub(crate) async fn list(app: &AppState) -> Result<Vec<WorkerStatus>> {
+    let mut used = app.store.used_resources(None).await?;
     let mut statuses = Vec::new();
     for (worker, jobs) in app.store.workers().await? {
-        statuses.push(worker.status(registration(app, &worker.worker_id).await?, jobs));
+        let used = used.remove(worker.worker_id.as_str()).unwrap_or_default();
+        statuses.push(worker.status(registration(app, &worker.worker_id).await?, jobs, used));
     }
     Ok(statuses)
 }
@@ -211,7 +213,9 @@ pub(crate) async fn list(app: &AppState) -> Result<Vec<WorkerStatus>> {
 pub(crate) async fn status(app: &AppState, worker_id: &WorkerId) -> Result<Option<WorkerStatus>> {
     let Some(worker) = app.store.worker(worker_id).await? else { return Ok(None) };
     let jobs = app.store.held_by(worker_id.as_str()).await?.len() as u64;
-    Ok(Some(worker.status(registration(app, worker_id).await?, jobs)))
+    let mut used = app.store.used_resources(Some(worker_id.as_str())).await?;
+    let used = used.remove(worker_id.as_str()).unwrap_or_default();
+    Ok(Some(worker.status(registration(app, worker_id).await?, jobs, used)))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::{
     StoredJob, StoredPlan, Totals,
 };
 use agenix_protocol::{
-    documents::Status,
+    documents::{Quantities, Status},
     ids::{ActionId, JobId, PlanId},
     request::{Page, Search, Slice},
     time::Timestamp,
@@ -112,6 +112,9 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     fn totals(&self) -> StoreFuture<Totals>;
     fn held_by(&self, holder: &str) -> StoreFuture<Vec<JobId>>;
     fn holders(&self) -> StoreFuture<Vec<String>>;
+    /// Returns the quantities that claimed jobs use, by holder: of all holders, or of `holder`.
+    /// Holders whose jobs use none are left out.
+    fn used_resources(&self, holder: Option<&str>) -> StoreFuture<BTreeMap<String, Quantities>>;
     /// Returns at most `limit` jobs whose timer fires at or before `now`, the earliest first. A
     /// timer makes a scheduled job or a retry ready, or ends the lease of an active job.
     fn due(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<JobId>>;

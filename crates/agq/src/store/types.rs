@@ -7,7 +7,7 @@ use std::{
 
 use agenix_protocol::{
     blob::BlobHash,
-    documents::Status,
+    documents::{Quantities, Status},
     ids::{ActionId, JobId, PlanId},
     time::Timestamp,
 };
@@ -201,6 +201,8 @@ pub(crate) struct Claim {
     pub(crate) plan: String,
     /// Envelope of the signed order that has the plan.
     pub(crate) order: Option<String>,
+    /// Quantities that the job uses while it runs.
+    pub(crate) resources: Option<Box<Quantities>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

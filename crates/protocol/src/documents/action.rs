@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Halt, StartRate, is_default};
+use super::{Halt, Quantities, StartRate, is_default};
 use crate::{
     ids::{ActionId, PlanId, QueueName},
     time::Timestamp,
@@ -51,6 +51,10 @@ pub struct ActionSubmission {
     /// Labels of the submitter, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Quantities that one job uses while it runs, instead of those of the same names in the plan.
+    /// An amount of 0 removes that of the plan.
+    #[serde(default, skip_serializing_if = "Quantities::is_empty")]
+    pub resources: Quantities,
 }
 
 impl ActionSubmission {
@@ -70,6 +74,7 @@ impl ActionSubmission {
             max_running: None,
             rate: None,
             labels: BTreeMap::new(),
+            resources: Quantities::default(),
         }
     }
 }
@@ -121,6 +126,9 @@ pub struct ActionStatus {
     /// Maximum rate at which its jobs start, left out if there is no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<StartRate>,
+    /// Quantities that replace those of the plan, left out if there are none.
+    #[serde(default, skip_serializing_if = "Quantities::is_empty")]
+    pub resources: Quantities,
     /// Labels of the submitter, left out if there are none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Status;
+use super::{Quantities, Status};
 use crate::{
     ids::{JobId, WorkerId},
     time::Timestamp,
@@ -46,6 +46,9 @@ pub struct WaitsFor {
     /// Sandbox profile that the worker has to offer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
+    /// Quantities that the worker has to have free; left out if the job needs none.
+    #[serde(default, skip_serializing_if = "Quantities::is_empty")]
+    pub resources: Quantities,
     /// Earliest time of a run; null if it has passed.
     pub due_at: Option<Timestamp>,
     /// True if the queue has to be resumed with QUEUE.RESUME.

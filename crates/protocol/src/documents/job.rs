@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::TaskResult;
+use super::{Quantities, TaskResult};
 use crate::{
     ids::{ActionId, JobId, PlanId, WorkerId},
     time::Timestamp,
@@ -77,6 +77,9 @@ pub struct JobDocument {
     /// Envelope of the signed order that has the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Box<RawValue>>,
+    /// Quantities of the worker that the job uses while it runs.
+    #[serde(default, skip_serializing_if = "Quantities::is_empty")]
+    pub resources: Quantities,
 }
 
 /// Report of a worker with `JOB.UPDATE`. Unknown fields are ignored, because workers may have more.

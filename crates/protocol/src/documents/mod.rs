@@ -18,6 +18,7 @@ mod ojs;
 mod output;
 mod plan;
 mod plans;
+mod quantities;
 mod queue;
 mod resource_use;
 mod sandbox;
@@ -52,6 +53,10 @@ pub use output::{
 };
 pub use plan::{PROGRAM_PATHS, Plan, PlanStatus, Requires, STDERR_TO_STDOUT, Task};
 pub use plans::PlanCache;
+pub use quantities::{
+    BadQuantity, CPUS, GPUS, HUNDREDTHS, MAX_AMOUNT, MAX_CPUS, MAX_MEMORY_BYTES, MAX_RESOURCES, MEMORY,
+    Quantities, amount_text, parse_amount,
+};
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
 pub use resource_use::ResourceUse;
 pub use sandbox::{

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{InputType, PlanSandbox, is_default};
+use super::{InputType, PlanSandbox, Quantities, is_default};
 use crate::{ids::PlanId, template, time::Timestamp};
 
 /// Plan document.
@@ -74,6 +74,9 @@ pub struct Requires {
     /// Labels: tags that the worker has to have with exactly this value.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Quantities that one job uses while it runs, as `{"cpus": 2, "memory": "4G"}`.
+    #[serde(skip_serializing_if = "Quantities::is_empty")]
+    pub resources: Quantities,
 }
 
 /// Answer of `PLAN.STATUS`.
@@ -92,7 +95,7 @@ pub struct PlanStatus {
 impl Requires {
     /// Returns true if nothing is required.
     pub fn is_empty(&self) -> bool {
-        self.tools.is_empty() && self.tags.is_empty() && self.labels.is_empty()
+        *self == Self::default()
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{Quantities, amount_text};
 use crate::reserved_keys::READY;
 
 /// Statistics of all queues and of the workers.
@@ -52,7 +53,9 @@ impl Demand {
         let tags = self.tags.iter().map(|tag| format!("the tag {tag}"));
         let labels = self.labels.iter().map(|(label, value)| format!("the label {label}={value}"));
         let sandbox = self.sandbox.iter().map(|profile| format!("the sandbox profile {profile}"));
-        self.tools.iter().cloned().chain(tags).chain(labels).chain(sandbox).collect()
+        let resources = self.resources.iter();
+        let resources = resources.map(|(name, amount)| format!("{name} {}", amount_text(name, amount)));
+        self.tools.iter().cloned().chain(tags).chain(labels).chain(sandbox).chain(resources).collect()
     }
 }
 
@@ -70,6 +73,9 @@ pub struct Demand {
     /// Sandbox profile that a worker has to offer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
+    /// Quantities that one job uses; left out if it uses none.
+    #[serde(default, skip_serializing_if = "Quantities::is_empty")]
+    pub resources: Quantities,
     /// Number of ready jobs with these needs.
     pub length: u64,
     /// Number of live workers that cover the needs.
@@ -103,8 +109,11 @@ mod tests {
 
     #[test]
     fn wants_are_needs_in_words() {
-        let json = br#"{"tools":["jq"],"tags":["gpu"],"labels":{"zone":"eu"},"sandbox":"reader","length":1,"workers":0}"#;
+        let json = br#"{"tools":["jq"],"tags":["gpu"],"labels":{"zone":"eu"},"sandbox":"reader","resources":{"cpus":0.5},"length":1,"workers":0}"#;
         let demand: Demand = parse(json).unwrap();
-        assert_eq!(demand.wants(), ["jq", "the tag gpu", "the label zone=eu", "the sandbox profile reader"]);
+        assert_eq!(
+            demand.wants(),
+            ["jq", "the tag gpu", "the label zone=eu", "the sandbox profile reader", "cpus 0.5"]
+        );
     }
 }

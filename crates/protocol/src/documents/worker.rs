@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::WorkerSandbox;
+use super::{Quantities, WorkerSandbox};
 use crate::{
     ids::{JobId, WorkerId},
     time::Timestamp,
@@ -47,6 +47,10 @@ pub struct WorkerRegistration {
     /// Sandbox of the worker, if it runs jobs in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<WorkerSandbox>,
+    /// Quantities that its jobs may use at once. Jobs that need quantities go only to workers that
+    /// offer them.
+    #[serde(default, skip_serializing_if = "Quantities::is_empty")]
+    pub resources: Quantities,
 }
 
 impl WorkerRegistration {
@@ -64,6 +68,7 @@ impl WorkerRegistration {
             instance: None,
             active_job_ids: None,
             sandbox: None,
+            resources: Quantities::default(),
         }
     }
 }
@@ -145,6 +150,12 @@ pub struct WorkerStatus {
     /// Sandbox of the worker, if it runs jobs in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<WorkerSandbox>,
+    /// Quantities that the worker offers; left out if it offers none.
+    #[serde(default, skip_serializing_if = "Quantities::is_empty")]
+    pub resources: Quantities,
+    /// Quantities that the jobs of the worker use now; left out if they use none.
+    #[serde(default, skip_serializing_if = "Quantities::is_empty")]
+    pub used_resources: Quantities,
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Bounds of a submission on when and where its jobs run.
 
-use agenix_protocol::documents::StartRate;
+use agenix_protocol::documents::{Quantities, StartRate};
 use serde::{Deserialize, Serialize};
 
 /// Bounds of a submission on when and where its jobs run. Stored as a JSON object, so that versions
@@ -11,6 +11,9 @@ pub struct SchedulingOptions {
     /// Maximum rate at which the jobs start; `None` for no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<StartRate>,
+    /// Quantities that one job uses, instead of those of the same names in the plan.
+    #[serde(skip_serializing_if = "Quantities::is_empty")]
+    pub resources: Quantities,
 }
 
 impl SchedulingOptions {

@@ -28,6 +28,7 @@ pub fn status(action: &Action, counts: &JobCounts) -> ActionStatus {
         halted: action.halt.zip(action.halted.as_ref()).map(|(halt, halted)| halt::status(halt, halted)),
         max_running: action.max_running,
         rate: action.wishes.scheduling.rate,
+        resources: action.wishes.scheduling.resources.clone(),
         labels: action.labels.clone(),
         owner: action.owner.as_ref().map(Owner::to_string),
     };

@@ -138,9 +138,10 @@ async fn value_of(app: &AppState, key: &[u8]) -> Result<VirtualKey> {
     let Ok(key) = std::str::from_utf8(key) else { return Ok(None) };
     let parts: Vec<&str> = key.split(':').collect();
     match parts[..] {
-        ["worker", id] => Ok(worker_of(app, id)
-            .await?
-            .map(|(worker, jobs, registration)| (hash(&worker.status(registration, jobs)), None))),
+        ["worker", id] => {
+            let Ok(id) = WorkerId::new(id) else { return Ok(None) };
+            Ok(workers::status(app, &id).await?.map(|status| (hash(&status), None)))
+        }
         ["worker", id, part] => worker_part(app, id, part).await,
         ["capability", tool, "workers"] => {
             let workers = challenges::workers_with(app, tool).await?;
@@ -180,17 +181,16 @@ async fn stored(app: &AppState, id: &str) -> Result<Option<crate::store::StoredJ
     Ok(app.store.job(&id).await?)
 }
 
-type WorkerLookup = Option<(Worker, u64, Option<WorkerRegistration>)>;
+type WorkerLookup = Option<(Worker, Option<WorkerRegistration>)>;
 
 async fn worker_of(app: &AppState, id: &str) -> Result<WorkerLookup> {
     let Ok(id) = WorkerId::new(id) else { return Ok(None) };
     let Some(worker) = app.store.worker(&id).await? else { return Ok(None) };
-    let jobs = app.store.held_by(id.as_str()).await?.len() as u64;
-    Ok(Some((worker, jobs, workers::registration(app, &id).await?)))
+    Ok(Some((worker, workers::registration(app, &id).await?)))
 }
 
 async fn worker_part(app: &AppState, id: &str, part: &str) -> Result<VirtualKey> {
-    let Some((worker, _, registration)) = worker_of(app, id).await? else { return Ok(None) };
+    let Some((worker, registration)) = worker_of(app, id).await? else { return Ok(None) };
     let silent = app.clock.now().ms_since(worker.last_seen_at);
     let time_left = |ms: u64| Some(ms.saturating_sub(silent)).filter(|left| *left > 0);
     Ok(match part {

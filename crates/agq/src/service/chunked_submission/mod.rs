@@ -21,7 +21,6 @@ use agenix_rules::{
     action_bounds,
     budget::Booking,
     job::{JobOverrides, JobParams, NewJob},
-    plan,
     rejection::Rejection,
 };
 use serde::{Deserialize, Serialize};
@@ -95,7 +94,7 @@ fn begun(
     let terms = JobParams::of(action, plan, app.settings.job_timeout_ms, action.created_at);
     let terms = JobParams { is_staged, ..terms };
     Ok(NewAction {
-        needs: plan::needs(plan),
+        needs: action_bounds::needs(action, plan),
         jobs: new_jobs(app, first, action_bounds::overrides(action, plan, &terms).as_ref()),
         terms,
         // The action is open until its last input is stored.
@@ -233,7 +232,7 @@ pub(crate) async fn append(
     let terms = JobParams { is_staged, ..terms };
     let more = AppendJobs {
         at,
-        needs: plan::needs(plan),
+        needs: action_bounds::needs(action, plan),
         jobs: new_jobs(app, inputs, action_bounds::overrides(action, plan, &terms).as_ref()),
         terms,
         now,

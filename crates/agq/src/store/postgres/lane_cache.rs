@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use agenix_protocol::documents::Quantities;
 use agenix_rules::capability::Abilities;
 use sqlx::{Error, Row, postgres::PgRow, query};
 
@@ -184,6 +185,11 @@ impl LaneCache {
     /// Returns the name of the budget of a lane.
     pub(super) fn budget_of(&self, lane: i32) -> Option<&str> {
         self.lanes.get(&lane).and_then(|key| key.needs.budget.as_deref())
+    }
+
+    /// Returns the quantities that a job of a lane uses.
+    pub(super) fn resources_of(&self, lane: i32) -> Option<&Quantities> {
+        self.lanes.get(&lane).and_then(|key| key.needs.resources.as_deref())
     }
 
     /// Returns true if `lane` is one of `queue` and `abilities` cover the needs of its jobs.

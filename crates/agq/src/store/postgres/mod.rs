@@ -24,6 +24,7 @@ mod lane_cache;
 #[cfg(feature = "simulation")]
 mod manual;
 mod old_snapshots;
+mod quantities;
 mod queries;
 mod read_cache;
 mod ready_positions;

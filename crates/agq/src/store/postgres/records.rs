@@ -8,7 +8,7 @@ use std::{
 };
 
 use agenix_protocol::{
-    documents::Status,
+    documents::{Quantities, Status},
     ids::{ActionId, JobId, PlanId, WorkerId},
     request::{Page, Search, Slice},
     time::Timestamp,
@@ -30,7 +30,7 @@ use crate::store::{
     postgres::{
         PostgresStore,
         codec::readable,
-        old_snapshots,
+        old_snapshots, quantities,
         queries::{self, job_ids, page_of},
         sql_types,
         txn::{jobs::Decision, unused_lanes},
@@ -207,6 +207,11 @@ impl JobStore for PostgresStore {
     fn holders(&self) -> StoreFuture<Vec<String>> {
         let sql = "SELECT DISTINCT holder FROM agq.jobs WHERE status = 1 ORDER BY holder";
         self.query(async move |pool| query_scalar(sql).fetch_all(&pool).await)
+    }
+
+    fn used_resources(&self, holder: Option<&str>) -> StoreFuture<BTreeMap<String, Quantities>> {
+        let holder = holder.map(str::to_owned);
+        self.query(async move |pool| quantities::used_resources(&pool, holder).await)
     }
 
     fn due(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<JobId>> {

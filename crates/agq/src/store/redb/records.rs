@@ -7,7 +7,7 @@ use std::{
 };
 
 use agenix_protocol::{
-    documents::Status,
+    documents::{Quantities, Status},
     ids::{ActionId, JobId, PlanId, WorkerId},
     request::{Page, Search, Slice},
     time::Timestamp,
@@ -194,6 +194,10 @@ impl JobStore for RedbStore {
 
     fn holders(&self) -> StoreFuture<Vec<String>> {
         self.scan(records::holders)
+    }
+
+    fn used_resources(&self, holder: Option<&str>) -> StoreFuture<BTreeMap<String, Quantities>> {
+        self.query(|snapshot| records::used_resources(snapshot, holder))
     }
 
     fn due(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<JobId>> {

@@ -186,7 +186,8 @@ impl PgTxn<'_> {
                 }
                 self.put_job(Some(&candidate.job), &job);
                 let JobTexts { input, plan, order } = candidate.texts.unwrap_or_default();
-                Claim { job, queue, input, plan, order }
+                let resources = self.lanes.resources_of(sql_types::lane(job.lane)).cloned().map(Box::new);
+                Claim { job, queue, input, plan, order, resources }
             }));
         }
         if !again.is_empty() {

@@ -1,9 +1,9 @@
 //! Reads of records in a snapshot.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry};
 
 use agenix_protocol::{
-    documents::Status,
+    documents::{Quantities, Status},
     glob,
     ids::{ActionId, JobId},
     request::{Page, Search, Slice},
@@ -13,6 +13,7 @@ use agenix_rules::{
     action::{Action, JobCounts},
     job::Job,
     owner::Owner,
+    resources,
     worker::Worker,
 };
 use redb::Error;
@@ -255,6 +256,36 @@ pub(crate) fn holders(read: &Snapshot<'_>) -> Result<Vec<String>> {
         let Some(entry) = table.range((after.as_str(), "")..)?.next() else { return Ok(found) };
         found.push(entry?.0.value().0.to_owned());
     }
+}
+
+/// Returns the quantities that claimed jobs use, by holder: of all holders, or of `holder`.
+pub(crate) fn used_resources(
+    read: &Snapshot<'_>,
+    holder: Option<&str>,
+) -> Result<BTreeMap<String, Quantities>> {
+    let (held, jobs, lanes) = (read.table(&HELD), read.table(&JOBS), read.table(&LANES));
+    let rows = match holder {
+        Some(holder) => held.range((holder, "")..(behind(holder).as_str(), ""))?,
+        None => held.iter()?,
+    };
+    let mut wanted: HashMap<u32, Option<Box<Quantities>>> = HashMap::new();
+    let mut used: BTreeMap<String, Quantities> = BTreeMap::new();
+    for row in rows {
+        let (place, _) = row?;
+        let (holder, job_id) = place.value();
+        let Some(job) = jobs.record::<Job>(job_id)? else { continue };
+        let wanted = match wanted.entry(job.lane) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let key: Option<LaneKey> = lanes.record(job.lane)?;
+                unknown.insert(key.and_then(|key| key.needs.resources))
+            }
+        };
+        if let Some(wanted) = wanted {
+            resources::add(used.entry(holder.to_owned()).or_default(), wanted);
+        }
+    }
+    Ok(used)
 }
 
 pub(crate) fn due(read: &Snapshot<'_>, now: Timestamp, limit: usize) -> Result<Vec<JobId>> {

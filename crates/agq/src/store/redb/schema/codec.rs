@@ -30,6 +30,9 @@ pub(crate) fn job_id(text: &str) -> Result<JobId, Error> {
 mod tests {
     use agenix_rules::action::{ActionOptions, SchedulingOptions};
 
+    use agenix_protocol::documents::Quantities;
+    use agenix_rules::capability::Needs;
+
     use super::{decode, encode};
 
     #[test]
@@ -38,8 +41,27 @@ mod tests {
         let stored = encode(&options).unwrap();
         assert_eq!(stored, [0x93, 0xc0, 0xc0, 0xc3], "run_at, delay_ms and open");
         assert_eq!(decode::<ActionOptions>(&stored).unwrap(), options);
-        let scheduling = SchedulingOptions { rate: Some("3/10s".parse().unwrap()) };
+        let scheduling = SchedulingOptions { rate: Some("3/10s".parse().unwrap()), ..Default::default() };
         let bounded = ActionOptions { scheduling, ..options };
         assert_eq!(decode::<ActionOptions>(&encode(&bounded).unwrap()).unwrap(), bounded);
+    }
+
+    #[test]
+    fn needs_keep_their_stored_form_without_quantities() {
+        let needs = Needs { tools: vec!["a".into()], ..Needs::default() };
+        assert_eq!(encode(&needs).unwrap(), [0x93, 0x91, 0xa1, b'a', 0x90, 0x80], "tools, tags and labels");
+        let limited = Needs { limit: Some("k".into()), ..needs.clone() };
+        assert_eq!(encode(&limited).unwrap(), [0x94, 0x91, 0xa1, b'a', 0x90, 0x80, 0xa1, b'k']);
+        let charged = Needs { budget: Some("b".into()), ..needs.clone() };
+        assert_eq!(encode(&charged).unwrap(), [0x95, 0x91, 0xa1, b'a', 0x90, 0x80, 0xc0, 0xa1, b'b']);
+        let mut resources = Quantities::default();
+        resources.set("cpus", 150);
+        resources.set("gpus", 2);
+        let with = Needs { resources: Some(Box::new(resources)), ..needs.clone() };
+        let stored = encode(&with).unwrap();
+        assert_eq!(stored[..9], [0x96, 0x91, 0xa1, b'a', 0x90, 0x80, 0xc0, 0xc0, 0x82], "a map of two");
+        for needs in [needs, limited, charged, with] {
+            assert_eq!(decode::<Needs>(&encode(&needs).unwrap()).unwrap(), needs);
+        }
     }
 }

@@ -83,10 +83,11 @@ impl WriteTxn<'_> {
                 self.release_blobs(DocumentKind::JobBlobs, &job_id)?;
             }
             self.put_job(Some(&before), &job)?;
+            let resources = self.cache.lanes.needs_of(job.lane).and_then(|needs| needs.resources.clone());
             let input = self.tables.inputs.get(job_id.as_str())?.map(|input| input.value().to_owned());
             let input = input.ok_or_else(|| missing("the input of job", job_id.as_str()))?;
             let queue = queue.to_owned();
-            return Ok(Some(Claim { job, queue, input, plan: plan.json, order: plan.order }));
+            return Ok(Some(Claim { job, queue, input, plan: plan.json, order: plan.order, resources }));
         }
         Ok(None)
     }
