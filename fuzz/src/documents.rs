@@ -3,8 +3,8 @@
 
 use agenix_protocol::{
     documents::{
-        ActionSubmission, ChallengeAnswer, Directives, Plan, WorkerRegistration, WorkerStatus, parse,
-        parse_object, to_json,
+        ActionSubmission, ChallengeAnswer, Directives, Plan, Quantities, WorkerRegistration, WorkerStatus,
+        parse, parse_object, to_json,
     },
     limits::Limits,
     template,
@@ -126,7 +126,7 @@ fn is_registered(mut registration: WorkerRegistration, stats: Option<&str>) -> b
     let Ok(seen) = worker::heartbeat(&known, stats, false, NOW) else {
         panic!("a worker that lives is seen")
     };
-    let shown: WorkerStatus = seen.status(Some(stored), 0);
+    let shown: WorkerStatus = seen.status(Some(stored), 0, Quantities::default());
     assert_eq!(again(&shown), shown);
     true
 }

@@ -14,6 +14,8 @@ pub struct Limits {
     pub max_tasks: usize,
     /// Maximum number of inputs of an action.
     pub max_inputs: usize,
+    /// Maximum number of different concurrency keys of the inputs of one command.
+    pub max_concurrency_keys: usize,
     /// Maximum number of commands of one connection that wait for their replies.
     pub max_pipeline: usize,
     /// Maximum number of connections from one IP address at a time.
@@ -65,6 +67,7 @@ impl Default for Limits {
             max_plan_bytes: 1024 * 1024,
             max_tasks: 100,
             max_inputs: 1_000_000,
+            max_concurrency_keys: 10_000,
             max_pipeline: 1024,
             max_connections_per_ip: 100,
             max_commands_per_sec: 10_000,

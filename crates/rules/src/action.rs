@@ -12,11 +12,16 @@ use agenix_protocol::{
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    halt::Halted, inputs::check_inputs, labels::has_labels, outputs::check_takes_outputs,
-    scheduling::SchedulingOptions, shown::status,
+    halt::Halted,
+    inputs::check_inputs,
+    labels::has_labels,
+    outputs::{check_key_takes_outputs, check_takes_outputs},
+    scheduling::SchedulingOptions,
+    shown::status,
 };
 use crate::{
     budget::JobBudget,
+    concurrency_key,
     owner::{Owner, may_be_repeated},
     rejection::Rejection,
 };
@@ -57,15 +62,22 @@ pub fn check(action: &ActionSubmission, plan: &Plan, limits: &Limits) -> Result<
         return invalid("max_running is 0: use 1 or more".into());
     }
     labels::check(&action.labels).map_err(Rejection::InvalidAction)?;
-    check_inputs(&action.inputs, plan, limits)
+    concurrency_key::check(action).map_err(Rejection::InvalidAction)?;
+    check_inputs(&action.inputs, plan, limits)?;
+    let concurrency = action.concurrency.as_ref();
+    concurrency.map_or(Ok(()), |key| concurrency_key::check_inputs(key, &action.inputs, limits))
 }
 
 /// Returns the options of a submission.
 pub fn options(action: &ActionSubmission) -> ActionOptions {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`check` has bounded it")]
     let delay_ms = action.delay_secs.map(|delay| (delay * 1000.0).ceil() as u64);
-    let scheduling = SchedulingOptions { rate: action.rate, resources: action.resources.clone() };
-    ActionOptions { run_at: action.run_at, delay_ms, open: action.open, scheduling }
+    let scheduling = SchedulingOptions {
+        rate: action.rate,
+        resources: action.resources.clone(),
+        concurrency: action.concurrency.clone(),
+    };
+    ActionOptions { run_at: action.run_at, delay_ms, open: action.open, scheduling: Box::new(scheduling) }
 }
 
 /// Returns the earliest time of a run for jobs of an action that is submitted at `now`.
@@ -138,7 +150,7 @@ pub struct ActionOptions {
     pub open: bool,
     /// Bounds on when and where the jobs run.
     #[serde(default, skip_serializing_if = "SchedulingOptions::is_default", with = "scheduling::json_text")]
-    pub scheduling: SchedulingOptions,
+    pub scheduling: Box<SchedulingOptions>,
 }
 
 impl Action {

@@ -1,15 +1,20 @@
 //! Bounds that an action gives to each of its jobs: the bound on its running jobs and the rate of
-//! their starts, which are a [limit](crate::limit) whose key names the action, and the
+//! their starts, which are a [limit](crate::limit) whose key names the action; its
+//! [concurrency key](crate::concurrency_key), which is another limit; and the
 //! [budget](crate::budget).
+
+use std::{collections::HashMap, sync::Arc};
 
 use agenix_protocol::{
     documents::{Plan, StartRate},
     ids::PlanId,
 };
+use serde_json::value::RawValue;
 
 use crate::{
     action::Action,
     capability::Needs,
+    concurrency_key,
     job::{JobOverrides, JobParams, Ojs},
     limit::LimitTerms,
     ojs::PLAN_PREFIX,
@@ -17,14 +22,42 @@ use crate::{
     rejection::Rejection,
 };
 
-/// Returns the parameters that replace `terms`, those of the action, for each job of an action with
-/// a bound or a budget. `None` without them.
-pub fn overrides(action: &Action, plan: &Plan, terms: &JobParams) -> Option<JobOverrides> {
-    let limit = limit(action);
-    if limit.is_none() && action.budget.is_none() {
-        return None;
-    }
-    let key = limit.map(|_| format!("action:{}", action.action_id));
+/// Returns the parameters that replace `terms`, those of the action, for the job of each input.
+/// There are none without bounds, concurrency key and budget. Equal parameters are shared.
+pub fn overrides(
+    action: &Action,
+    plan: &Plan,
+    terms: &JobParams,
+    inputs: &[Box<RawValue>],
+) -> Result<Vec<Option<Arc<JobOverrides>>>, Rejection> {
+    let with = |limit| Arc::new(with_limit(action, plan, terms, limit));
+    let Some(concurrency) = &action.wishes.scheduling.concurrency else {
+        let limit = limit(action).map(|terms| (format!("action:{}", action.action_id), terms));
+        let own = (limit.is_some() || action.budget.is_some()).then(|| with(limit));
+        return Ok(vec![own; inputs.len()]);
+    };
+    let terms = concurrency_key::terms(concurrency);
+    let mut of_keys: HashMap<String, Arc<JobOverrides>> = HashMap::new();
+    let of_input = |(at, input): (usize, &RawValue)| {
+        let key = concurrency_key::limit_key(concurrency, action.owner.as_ref(), input)
+            .map_err(|fault| Rejection::InvalidAction(format!("inputs[{at}]{fault}")))?;
+        if let Some(own) = of_keys.get(&key) {
+            return Ok(Some(Arc::clone(own)));
+        }
+        let own = with(Some((key.clone(), terms)));
+        of_keys.insert(key, Arc::clone(&own));
+        Ok(Some(own))
+    };
+    inputs.iter().map(AsRef::as_ref).enumerate().map(of_input).collect()
+}
+
+fn with_limit(
+    action: &Action,
+    plan: &Plan,
+    terms: &JobParams,
+    limit: Option<(String, LimitTerms)>,
+) -> JobOverrides {
+    let (key, limit) = limit.unzip();
     let ojs = Ojs {
         queue: action.queue.clone(),
         limit: key.clone(),
@@ -34,7 +67,7 @@ pub fn overrides(action: &Action, plan: &Plan, terms: &JobParams) -> Option<JobO
     let mut needs = needs(action, plan);
     needs.limit = key;
     needs.budget = action.budget.as_ref().map(|budget| budget.name.clone());
-    Some(JobOverrides {
+    JobOverrides {
         plan_id: action.plan_id.clone(),
         queue: action.queue.clone(),
         needs,
@@ -42,7 +75,7 @@ pub fn overrides(action: &Action, plan: &Plan, terms: &JobParams) -> Option<JobO
         is_named: false,
         unique: None,
         limit,
-    })
+    }
 }
 
 /// Returns the needs of each job of an action, without its limit and its budget: those of the plan
@@ -79,16 +112,55 @@ fn limit(action: &Action) -> Option<LimitTerms> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use agenix_protocol::{
-        documents::{Plan, parse},
+        documents::{ConcurrencyKey, Plan, parse},
         time::Timestamp,
     };
+    use serde_json::value::RawValue;
 
-    use super::{Action, JobParams, LimitTerms, Rejection, check_same_needs, needs, overrides};
+    use super::{Action, JobOverrides, JobParams, LimitTerms, Rejection, check_same_needs, needs};
     use crate::{
         action::{ActionOptions, SchedulingOptions},
         budget::JobBudget,
     };
+
+    type Own = Option<Arc<JobOverrides>>;
+
+    fn of_inputs(action: &Action, plan: &Plan, inputs: &str) -> Result<Vec<Own>, Rejection> {
+        super::overrides(
+            action,
+            plan,
+            &JobParams::default(),
+            &serde_json::from_str::<Vec<_>>(inputs).unwrap(),
+        )
+    }
+
+    fn overrides(action: &Action, plan: &Plan, terms: &JobParams) -> Own {
+        let inputs = [RawValue::from_string("{}".into()).unwrap()];
+        super::overrides(action, plan, terms, &inputs).unwrap().remove(0)
+    }
+
+    #[test]
+    fn jobs_with_one_concurrency_key_share_their_parameters() {
+        let plan: Plan = parse(br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#).unwrap();
+        let concurrency = Some(ConcurrencyKey { key: "user:{{input.user}}".into(), max_running: 2 });
+        let scheduling = SchedulingOptions { concurrency, ..SchedulingOptions::default() };
+        let wishes = ActionOptions { scheduling: Box::new(scheduling), ..ActionOptions::default() };
+        let action =
+            Action { wishes, ..Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1)) };
+        let all = of_inputs(&action, &plan, r#"[{"user":7},{"user":8},{"user":7}]"#).unwrap();
+        let all: Vec<Arc<JobOverrides>> = all.into_iter().flatten().collect();
+        let keys = all.iter().map(|own| own.needs.limit.as_deref().unwrap());
+        let seven = "concurrency:::user:7";
+        assert_eq!(keys.collect::<Vec<_>>(), [seven, "concurrency:::user:8", seven]);
+        assert!(Arc::ptr_eq(&all[0], &all[2]));
+        assert_eq!(all[0].limit, Some(LimitTerms { concurrency: Some(2), rate: None, period_ms: 0 }));
+        assert_eq!(all[0].terms.ojs.as_ref().unwrap().limit.as_deref(), Some(seven));
+        let refused = of_inputs(&action, &plan, r#"[{"user":7},{}]"#).unwrap_err().to_string();
+        assert!(refused.contains("inputs[1] has no field 'user', which concurrency.key uses"), "{refused}");
+    }
 
     #[test]
     fn max_running_is_a_limit_of_the_action_alone() {
@@ -99,12 +171,12 @@ mod tests {
         let bounded = Action { max_running: Some(2), queue: "night".into(), ..action };
         let own = overrides(&bounded, &plan, &terms).unwrap();
         assert_eq!(
-            (own.needs.limit.as_deref(), own.needs.tools),
+            (own.needs.limit.as_deref(), own.needs.tools.clone()),
             (Some("action:a"), vec!["sort".to_owned()])
         );
         assert_eq!((own.limit.unwrap().concurrency, own.limit.unwrap().rate), (Some(2), None));
         assert_eq!((own.terms.max_retries, own.queue.as_str()), (3, "night"));
-        let ojs = own.terms.ojs.unwrap();
+        let ojs = own.terms.ojs.as_ref().unwrap();
         assert_eq!((ojs.limit.as_deref(), ojs.is_reserved()), (Some("action:a"), false));
     }
 
@@ -114,7 +186,7 @@ mod tests {
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
         let scheduling =
             SchedulingOptions { rate: Some("3/10s".parse().unwrap()), ..SchedulingOptions::default() };
-        let wishes = ActionOptions { scheduling, ..ActionOptions::default() };
+        let wishes = ActionOptions { scheduling: Box::new(scheduling), ..ActionOptions::default() };
         let limit = |max_running| {
             let action = Action { max_running, wishes: wishes.clone(), ..action.clone() };
             let own = overrides(&action, &plan, &JobParams::default()).unwrap();
@@ -134,13 +206,13 @@ mod tests {
                 resources: parse(own.as_bytes()).unwrap(),
                 ..SchedulingOptions::default()
             };
-            let wishes = ActionOptions { scheduling, ..ActionOptions::default() };
+            let wishes = ActionOptions { scheduling: Box::new(scheduling), ..ActionOptions::default() };
             let action =
                 Action { wishes, ..Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1)) };
             let needs = needs(&action, &plan);
             assert_eq!(check_same_needs(&action, &plan, &action.plan_id, &needs), Ok(()));
             let limited = Action { max_running: Some(1), ..action };
-            let own = overrides(&limited, &plan, &JobParams::default()).unwrap().needs;
+            let own = overrides(&limited, &plan, &JobParams::default()).unwrap().needs.clone();
             assert_eq!(own.resources, needs.resources);
             assert_eq!(check_same_needs(&limited, &plan, &limited.plan_id, &own), Ok(()));
             needs.resources.map(|resources| resources.to_string())
@@ -151,7 +223,7 @@ mod tests {
         let other: Plan = parse(br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#).unwrap();
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
         let replaced = check_same_needs(&action, &other, &action.plan_id, &needs(&action, &plan));
-        assert_eq!(replaced, Err(Rejection::PlanReplaced(action.plan_id.clone())));
+        assert_eq!(replaced, Err(Rejection::PlanReplaced(action.plan_id)));
     }
 
     #[test]
@@ -163,7 +235,7 @@ mod tests {
             ..Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1))
         };
         let own = overrides(&action, &plan, &JobParams::default()).unwrap();
-        assert_eq!((own.needs.limit, own.needs.budget.as_deref(), own.limit), (None, Some("alice"), None));
-        assert_eq!(own.terms.ojs.unwrap().budget, Some(Box::new(budget)));
+        assert_eq!((&own.needs.limit, own.needs.budget.as_deref(), own.limit), (&None, Some("alice"), None));
+        assert_eq!(own.terms.ojs.as_ref().unwrap().budget, Some(Box::new(budget)));
     }
 }

@@ -4,6 +4,7 @@
 use agenix_protocol::time::Timestamp;
 
 use crate::{
+    concurrency_key,
     job::{Job, JobState},
     limit::Limit,
     worker::{Liveness, Worker},
@@ -79,14 +80,20 @@ pub fn reason(
 pub fn limited(key: &str, limit: &Limit, now: Timestamp) -> Option<String> {
     match limit.terms.concurrency {
         _ if limit.admits(now) => None,
-        Some(most) if limit.active >= most => Some(format!(
-            "Its limit '{key}' is reached: {} of at most {most} jobs are running.",
-            limit.active
-        )),
+        Some(most) if limit.active >= most => Some(reached(key, limit.active, most)),
         _ => {
             let seconds = limit.begins_at(now).ms_since(now).div_ceil(1000);
             Some(format!("Its limit '{key}' permits the next start in {seconds} s."))
         }
+    }
+}
+
+fn reached(key: &str, active: u64, most: u64) -> String {
+    match concurrency_key::of_limit(key) {
+        Some(key) => format!(
+            "It waits because {active} of at most {most} jobs with the concurrency key '{key}' are running."
+        ),
+        None => format!("Its limit '{key}' is reached: {active} of at most {most} jobs are running."),
     }
 }
 
@@ -162,6 +169,11 @@ mod tests {
         assert_eq!(of(limit(Some(2), None).begun(NOW)), None);
         let full = of(limit(Some(1), None).begun(NOW)).unwrap();
         assert_eq!(full, "Its limit 'k' is reached: 1 of at most 1 jobs are running.");
+        let key = limited("concurrency:client:alice:user:7", &limit(Some(1), None).begun(NOW), NOW).unwrap();
+        assert_eq!(
+            key,
+            "It waits because 1 of at most 1 jobs with the concurrency key 'user:7' are running."
+        );
         let used_up = of(limit(None, Some(1)).begun(NOW)).unwrap();
         assert_eq!(used_up, "Its limit 'k' permits the next start in 5 s.");
     }

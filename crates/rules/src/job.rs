@@ -23,6 +23,8 @@ mod state;
 mod unique;
 mod user_request;
 
+use std::sync::Arc;
+
 use agenix_protocol::{
     documents::{Plan, Status},
     ids::{ActionId, JobId, PlanId},
@@ -159,8 +161,8 @@ pub struct NewJob {
     pub job_id: JobId,
     /// Input, as JSON.
     pub input: Box<str>,
-    /// Parameters of the job that differ from those of its action.
-    pub own: Option<Box<JobOverrides>>,
+    /// Parameters of the job that differ from those of its action. Jobs with equal ones share them.
+    pub own: Option<Arc<JobOverrides>>,
 }
 
 /// Parameters of one job that replace those of its action.

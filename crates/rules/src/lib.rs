@@ -14,8 +14,8 @@
 //! 2. [`action`]: checks of inputs, numbers of jobs by status, and halt policies.
 //! 3. [`job`]: the lifecycle of a job: claims, leases, reports, retries.
 //! 4. [`worker`], [`capability`] and [`quarantine`]: the workers that may claim a job.
-//! 5. [`retry`], [`limit`], [`action_bounds`], [`budget`] and [`explain`]: delays, limits, budgets
-//!    of clients, and reasons for which a job does not run.
+//! 5. [`retry`], [`limit`], [`action_bounds`], [`concurrency_key`], [`budget`] and [`explain`]:
+//!    delays, limits, budgets of clients, and reasons for which a job does not run.
 //! 6. [`ojs`], [`cron`] and [`workflow`]: jobs of the Open Job Spec, schedules, and workflows.
 //! 7. [`audit_chain`]: the hash chain of the audit log.
 //!
@@ -67,10 +67,12 @@ pub mod audit_chain;
 pub mod blob;
 pub mod budget;
 pub mod capability;
+pub mod concurrency_key;
 pub mod cron;
 pub mod explain;
 mod input_type;
 pub mod job;
+mod key_template;
 pub mod limit;
 pub mod ojs;
 pub mod owner;

@@ -1,4 +1,5 @@
-//! Bounds of an action: the number of its jobs that run at once, and the rate of their starts.
+//! Bounds of an action: the number of its jobs that run at once, the rate of their starts, and the
+//! number of jobs with one key that run at once.
 
 use std::{fs, path::Path, process::Command};
 
@@ -71,4 +72,57 @@ fn rate_bounds_the_starts_of_an_action_over_all_workers() {
     lab.agx(&agq, &submit).expect(0);
     let refused = lab.agx(&agq, &["action", "submit", "p", "--lines", &lines, "--rate", "0/s"]).expect(2);
     assert!(refused.err.contains("write JOBS/PERIOD"), "{}", refused.err);
+}
+
+/// Program of a job that fails if another job has the same directory at the same time.
+const LOCKED: &str = "mkdir $1 && sleep 0.02 && rmdir $1";
+
+#[test]
+fn concurrency_key_keeps_the_jobs_of_one_key_of_a_map_apart() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _workers = ["w1", "w2"].map(|name| lab.agw(&agq, name, &["--max-concurrent-jobs", "4"]));
+    let dir = lab.path().join("locks");
+    fs::create_dir_all(&dir).unwrap();
+    let rows: String = (0..24).map(|row| format!("user-{}\t{row}\n", row / 8)).collect();
+    let rows = lab.file("rows.tsv", &format!("user\trow\n{rows}")).display().to_string();
+    let mut agx = lab.command("agx");
+    agx.env("AGQ_ADDR", agq.address());
+    agx.args(["map", "--cwd", &dir.display().to_string(), "--header", ":", "-a", &rows]);
+    agx.args(["--concurrency-key", "user:{user}", "--", &format!("sh -c '{LOCKED}' sh {{user}}")]);
+    Ran::from(agx.output().unwrap()).expect(0);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "each job has removed its directory");
+}
+
+#[test]
+fn concurrency_key_bounds_the_jobs_of_all_actions() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let dir = lab.path().join("locks");
+    fs::create_dir_all(&dir).unwrap();
+    let task = serde_json::json!({"task_number": 1, "command": "sh", "args": ["-c", LOCKED, "sh", "{{input.host}}"], "cwd": dir});
+    lab.submit_plan(&agq, &serde_json::json!({"plan_id": "p", "tasks": [task]}).to_string());
+    let hosts: String = (0..24).map(|row| format!("host-{}\n", row % 3)).collect();
+    let hosts = lab.file("hosts", &hosts).display().to_string();
+    let submit = |id, key| {
+        let submit = ["action", "submit", "p", "--lines", &hosts, "--field", "host", "--id", id];
+        lab.agx(&agq, &[&submit[..], &["--concurrency-key", key]].concat())
+    };
+    submit("a", "at {{input.host}}").expect(0);
+    submit("b", "at {{input.host}}").expect(0);
+    let _agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "8"]);
+    for id in ["a", "b"] {
+        lab.agx(&agq, &["action", "watch", id]).expect(0);
+    }
+    let shown = lab.agx(&agq, &["action", "status", "b"]).expect(0).out;
+    let at_once = "at once    at most 1 with the same key at {{input.host}}";
+    assert!(shown.contains("completed  24") && shown.contains(at_once), "{shown}");
+    submit("a", "at {{input.host}}").expect(0);
+    submit("a", "{{input.host}}").expect(4);
+    let refused = submit("c", "at {{input.user}}").expect(4);
+    assert!(
+        refused.err.contains("inputs[0] has no field 'user', which concurrency.key uses"),
+        "{}",
+        refused.err
+    );
 }

@@ -221,6 +221,10 @@ options! {
     /// Maximum inputs of one submission; 0 = no limit [default: 1000000]
     #[arg(long, env = "AGQ_MAX_INPUTS", value_name = "N", help_heading = LIMITS)]
     max_inputs: usize,
+    /// Maximum different concurrency keys of the inputs of one submission; 0 = no limit [default:
+    /// 10000]
+    #[arg(long, env = "AGQ_MAX_CONCURRENCY_KEYS", value_name = "N", help_heading = LIMITS)]
+    max_concurrency_keys: usize,
     /// Maximum commands of one connection that wait for their replies; 0 = no limit [default: 1024]
     #[arg(long, env = "AGQ_MAX_PIPELINE", value_name = "N", help_heading = LIMITS)]
     max_pipeline: usize,

@@ -71,6 +71,7 @@ impl Options {
             max_plan_bytes: self.max_plan_bytes.unwrap_or(defaults.max_plan_bytes),
             max_tasks: self.max_tasks.unwrap_or(defaults.max_tasks),
             max_inputs: self.max_inputs.unwrap_or(defaults.max_inputs),
+            max_concurrency_keys: self.max_concurrency_keys.unwrap_or(defaults.max_concurrency_keys),
             max_pipeline: self.max_pipeline.unwrap_or(defaults.max_pipeline),
             max_connections_per_ip: self.max_connections_per_ip.unwrap_or(defaults.max_connections_per_ip),
             max_commands_per_sec: self.max_commands_per_second.unwrap_or(defaults.max_commands_per_sec),

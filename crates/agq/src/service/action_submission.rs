@@ -12,7 +12,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::{self, Action},
-    action_bounds, blob,
+    action_bounds, blob, concurrency_key,
     job::{JobParams, NewJob},
     rejection::Rejection,
 };
@@ -83,7 +83,7 @@ pub(crate) async fn submit(
     let of_plan = (&action.plan_id, &action_id);
     let is_staged = approvals::is_staged(app, by.owner, of_plan, jobs_created as u64).await?;
     let terms = JobParams { is_staged, ..terms };
-    let jobs = new_jobs(app, inputs, action_bounds::overrides(&action, &plan, &terms).as_ref());
+    let jobs = new_jobs(app, (&action, &plan, &terms), inputs)?;
     let of_job = |(job, blobs): (&NewJob, BTreeSet<_>)| (job.job_id.clone(), blobs);
     let named = jobs.iter().zip(named).filter(|(_, blobs)| !blobs.is_empty());
     let input_blobs = named.map(of_job).collect();
@@ -174,7 +174,11 @@ pub(crate) async fn add_inputs(
     }
     let plan = lookup::plan(app, &action.plan_id).await?;
     blob::check_reads_none(&plan)?;
-    action::check_inputs(&inputs, &plan, &app.settings.limits)?;
+    let limits = &app.settings.limits;
+    action::check_inputs(&inputs, &plan, limits)?;
+    if let Some(concurrency) = &action.wishes.scheduling.concurrency {
+        concurrency_key::check_inputs(concurrency, &inputs, limits)?;
+    }
     check_capacity(app, &[(action.queue.clone(), inputs.len() as u64)].into()).await?;
     let booking = budgets::booking_of_inputs(app, by.owner, action.owner.as_ref())?;
     let action = with_bound_of_plan(app, by, action, &plan)?;

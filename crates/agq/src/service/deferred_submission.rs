@@ -62,6 +62,7 @@ pub(crate) async fn check(app: &AppState, document: &RawValue, takes_inputs: boo
         // The inputs are the outputs of the step before, which do not exist yet.
         submission.open = true;
         action::check_takes_outputs(&plan)?;
+        action::check_key_takes_outputs(&submission)?;
     }
     blob::check_reads_none(&plan)?;
     Ok(action::check(&submission, &plan, &app.settings.limits)?)

@@ -269,7 +269,7 @@ async fn add(
 
 fn new_action(action: &Action, prepared: &[PreparedJob], booking: Option<Booking>) -> NewAction {
     let with_own =
-        |prepared: &PreparedJob| NewJob { own: Some(Box::new(prepared.own.clone())), ..prepared.new.clone() };
+        |prepared: &PreparedJob| NewJob { own: Some(Arc::new(prepared.own.clone())), ..prepared.new.clone() };
     NewAction {
         action: action.clone(),
         needs: Needs::default(),
@@ -296,7 +296,7 @@ async fn add_ojs_plan(app: &AppState, now: Timestamp) -> Result<()> {
 fn stored(prepared: PreparedJob, action: &Action, index: u64, now: Timestamp) -> StoredJob {
     let PreparedJob { new, own } = prepared;
     let (queue, needs) = (own.queue.clone(), own.needs.clone());
-    let new = NewJob { own: Some(Box::new(own)), ..new };
+    let new = NewJob { own: Some(Arc::new(own)), ..new };
     let place = QueuePosition { lane: 0, seq: 0 };
     let job: Job = new.job(action, index, place, &JobParams::default(), now);
     StoredJob { job, queue, needs, input: new.input.into(), results: None }

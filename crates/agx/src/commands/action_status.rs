@@ -1,6 +1,9 @@
 //! `agx action status`
 
-use agenix_protocol::{documents::ActionStatus, ids::ActionId};
+use agenix_protocol::{
+    documents::{ActionStatus, ConcurrencyKey},
+    ids::ActionId,
+};
 
 use super::{labels::labels_of, verdict};
 use crate::{
@@ -41,6 +44,9 @@ fn text(status: &ActionStatus) -> String {
         if labels.is_empty() { String::new() } else { format!("\n  labels     {}", labels.join(", ")) };
     let at_once = status.max_running.map(|most| format!("\n  at once    at most {most}")).unwrap_or_default();
     let rate = status.rate.map(|rate| format!("\n  rate       at most {rate}")).unwrap_or_default();
+    let concurrency = status.concurrency.as_ref().map(|ConcurrencyKey { key, max_running }| {
+        format!("\n  at once    at most {max_running} with the same key {key}")
+    });
     let open = if status.open { "\n  open       takes more inputs" } else { "" };
     let halted = status.halted.as_ref();
     let halted = halted
@@ -53,6 +59,7 @@ fn text(status: &ActionStatus) -> String {
         + &times
         + &at_once
         + &rate
+        + &concurrency.unwrap_or_default()
         + open
         + &halted
         + &ended

@@ -11,6 +11,7 @@ use clap::Args;
 
 use super::{
     action_inputs::{InputFiles, inputs},
+    concurrency_args::ConcurrencyArgs,
     labels::{Label, labels, parse_label},
     new_id, verdict,
 };
@@ -48,6 +49,8 @@ pub(crate) struct SubmitArgs {
     /// Maximum rate at which the jobs start, as 10/s, 100/m or 3/10s [default: no maximum]
     #[arg(long, value_name = "JOBS/TIME")]
     pub(crate) rate: Option<StartRate>,
+    #[command(flatten)]
+    pub(crate) concurrency: ConcurrencyArgs,
     /// Do not start the jobs before this time, as 2026-01-31T08:00:00Z
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "delay")]
     pub(crate) run_at: Option<Timestamp>,
@@ -80,6 +83,7 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
         priority: args.priority,
         max_running: args.max_running,
         rate: args.rate,
+        concurrency: args.concurrency.given().map(|key| args.concurrency.with(key.to_owned())),
         run_at: args.run_at,
         delay_secs: args.delay.map(|delay| delay.as_secs_f64()),
         open: args.open,

@@ -10,6 +10,7 @@ use agenix_protocol::{
 use clap::{Args, builder::TypedValueParser};
 
 use super::{
+    concurrency_args::ConcurrencyArgs,
     labels::{Label, parse_label},
     raw_arg::RawArg,
 };
@@ -145,6 +146,8 @@ pub(crate) struct MapArgs {
     /// Maximum rate at which the jobs start, as 10/s, 100/m or 3/10s [default: no maximum]
     #[arg(long, value_name = "JOBS/TIME")]
     pub(crate) rate: Option<StartRate>,
+    #[command(flatten)]
+    pub(crate) concurrency: ConcurrencyArgs,
     /// -100 to 100: jobs with a higher priority run first, on a cluster
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,

@@ -2,10 +2,12 @@
 
 use std::{cell::RefCell, collections::BTreeSet};
 
-use agenix_protocol::documents::Task;
+use agenix_protocol::documents::{ConcurrencyKey, Task};
 use agenix_shell::{Braces, Placeholders, Programs, argv, compile, next_word};
 
-use super::{command_plan::NO_TIMEOUT_SECS, map_args::MapArgs, map_lists::check_lists, refused};
+use super::{
+    command_plan::NO_TIMEOUT_SECS, map_args::MapArgs, map_concurrency, map_lists::check_lists, refused,
+};
 use crate::{
     error::{CliError, Result},
     map::{BLOCK, BraceMeaning, BraceParser, Columns, InputFields, Placeholder, appended},
@@ -20,6 +22,7 @@ pub(super) struct Pipeline {
     pub(super) fields: InputFields,
     /// Placeholders at the start of a word that a program may read as an option.
     pub(super) leading: InputFields,
+    pub(super) concurrency: Option<ConcurrencyKey>,
     /// Notes about the pipeline for the user.
     pub(super) notes: Vec<String>,
 }
@@ -101,14 +104,17 @@ pub(super) fn read(
     let ParserNotes { mut placeholders, mut leading, notes } = found;
     placeholders.retain(|placeholder| !placeholder.is_slot());
     leading.retain(|placeholder| !placeholder.is_slot());
+    let (concurrency, of_key) = map_concurrency::read(args, reader)?.unzip();
     leading.extend(check_lists(&tasks, &placeholders, args.inputs_may_be_code)?);
+    placeholders.extend(of_key.unwrap_or_default());
     for task in &mut tasks {
         task.timeout_secs = Some(args.timeout.unwrap_or(NO_TIMEOUT_SECS));
         task.idle_timeout_secs = args.idle_timeout;
     }
     let leading = if args.inputs_may_be_options { BTreeSet::new() } else { leading };
     let fields = |placeholders| InputFields { placeholders, columns: columns.clone() };
-    Ok(Pipeline { text, tasks, fields: fields(placeholders), leading: fields(leading), notes })
+    let (fields, leading) = (fields(placeholders), fields(leading));
+    Ok(Pipeline { text, tasks, fields, leading, concurrency, notes })
 }
 
 /// Appends the input as the last argument of a command without a placeholder.

@@ -7,7 +7,7 @@ use agenix_protocol::{
     documents::{ActionSubmission, to_json},
     limits::Limits,
 };
-use agenix_rules::{action, rejection::Rejection};
+use agenix_rules::{action, concurrency_key, rejection::Rejection};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -63,8 +63,13 @@ async fn check(agq: &mut RetryingClient, action: &ActionSubmission) -> Result<()
     // agq reports a missing plan.
     let plan = agq.with_retry(async |agq| agq.plan(&action.plan_id).await).await?;
     let Some(plan) = plan else { return Ok(()) };
-    let limits = Limits { max_inputs: 0, ..Limits::default() };
-    action::check_inputs(&action.inputs, &plan, &limits).map_err(|rejection| refused(&rejection))
+    let limits = Limits { max_inputs: 0, max_concurrency_keys: 0, ..Limits::default() };
+    let of_key = action.concurrency.as_ref();
+    action::check_inputs(&action.inputs, &plan, &limits)
+        .and_then(|()| {
+            of_key.map_or(Ok(()), |key| concurrency_key::check_inputs(key, &action.inputs, &limits))
+        })
+        .map_err(|rejection| refused(&rejection))
 }
 
 fn refused(rejection: &Rejection) -> CliError {

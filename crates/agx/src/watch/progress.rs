@@ -130,6 +130,9 @@ fn why_ready(reason: &str, queue: &str, rate: Option<StartRate>) -> Option<Strin
         let is_limited = reason.starts_with("Its limit");
         return is_limited.then(|| format!("agx: nothing runs: the rate of this action is {rate}. {reason}"));
     }
+    if reason.starts_with("It waits because") {
+        return Some(format!("agx: no job of this action runs. The first one: {reason}"));
+    }
     if reason.contains("a worker must ask for jobs") {
         return Some(format!(
             "agx: nothing runs: no worker asks for jobs of the queue '{queue}'; start one with `agw --queues {queue}`"
@@ -318,6 +321,8 @@ mod tests {
         let ready =
             "It is ready; 7 jobs like it are before it, and a worker must ask for jobs of the queue 'q'.";
         assert!(why_ready(ready, "q", None).unwrap().contains("`agw --queues q`"));
+        let of_key = "It waits because 1 of at most 1 jobs with the concurrency key 'u' are running.";
+        assert!(why_ready(of_key, "q", None).unwrap().ends_with(of_key));
         assert!(
             why_ready("No worker that could run it accepts jobs now; w comes closest.", "q", None).is_some()
         );

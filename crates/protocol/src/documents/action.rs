@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Halt, Quantities, StartRate, is_default};
+use super::{ConcurrencyKey, Halt, Quantities, StartRate, is_default};
 use crate::{
     ids::{ActionId, PlanId, QueueName},
     time::Timestamp,
@@ -48,6 +48,9 @@ pub struct ActionSubmission {
     /// Maximum rate at which its jobs start. Default: no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<StartRate>,
+    /// Concurrency key of its jobs, instead of the two bounds of the action. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<ConcurrencyKey>,
     /// Labels of the submitter, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -73,6 +76,7 @@ impl ActionSubmission {
             halt: None,
             max_running: None,
             rate: None,
+            concurrency: None,
             labels: BTreeMap::new(),
             resources: Quantities::default(),
         }
@@ -129,6 +133,9 @@ pub struct ActionStatus {
     /// Quantities that replace those of the plan, left out if there are none.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     pub resources: Quantities,
+    /// Concurrency key of its jobs, left out if they have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<ConcurrencyKey>,
     /// Labels of the submitter, left out if there are none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

@@ -1,11 +1,11 @@
 //! Plans of workflow steps whose inputs are the outputs of the previous step.
 
 use agenix_protocol::{
-    documents::Plan,
+    documents::{ActionSubmission, Plan},
     inputs::{NamedField, named_fields},
 };
 
-use crate::rejection::Rejection;
+use crate::{concurrency_key, rejection::Rejection};
 
 /// Fields of an input that is made from the output of a job.
 const OUTPUT_FIELDS: [&str; 3] = ["output", "input", "job_id"];
@@ -31,4 +31,10 @@ pub fn check_takes_outputs(plan: &Plan) -> Result<(), Rejection> {
              name {{{{input.output}}}} there, or give the step inputs"
         ))),
     }
+}
+
+/// Checks that the concurrency key of an action can be made from the previous step's outputs.
+pub fn check_key_takes_outputs(action: &ActionSubmission) -> Result<(), Rejection> {
+    let Some(concurrency) = &action.concurrency else { return Ok(()) };
+    concurrency_key::check_fields(concurrency, &OUTPUT_FIELDS).map_err(Rejection::InvalidAction)
 }

@@ -1,6 +1,6 @@
 //! Bounds of a submission on when and where its jobs run.
 
-use agenix_protocol::documents::{Quantities, StartRate};
+use agenix_protocol::documents::{ConcurrencyKey, Quantities, StartRate};
 use serde::{Deserialize, Serialize};
 
 /// Bounds of a submission on when and where its jobs run. Stored as a JSON object, so that versions
@@ -14,6 +14,9 @@ pub struct SchedulingOptions {
     /// Quantities that one job uses, instead of those of the same names in the plan.
     #[serde(skip_serializing_if = "Quantities::is_empty")]
     pub resources: Quantities,
+    /// Concurrency key of the jobs; `None` for no key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<ConcurrencyKey>,
 }
 
 impl SchedulingOptions {

@@ -29,6 +29,7 @@ pub fn status(action: &Action, counts: &JobCounts) -> ActionStatus {
         max_running: action.max_running,
         rate: action.wishes.scheduling.rate,
         resources: action.wishes.scheduling.resources.clone(),
+        concurrency: action.wishes.scheduling.concurrency.clone(),
         labels: action.labels.clone(),
         owner: action.owner.as_ref().map(Owner::to_string),
     };

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::duration::parse_duration;
 use crate::{
     action::PRIORITIES,
+    concurrency_key::RESERVED,
     job::OnConflict,
     limit::LimitTerms,
     rejection::Rejection,
@@ -179,6 +180,11 @@ impl<'f> OptionReader<'f> {
         let key = self.text("key")?.map_or_else(|| format!("queue:{queue}"), str::to_owned);
         if key.is_empty() || key.len() > 255 || key.contains(char::is_control) {
             return Err(wrong(".key must have 1 to 255 bytes and no control characters"));
+        }
+        if let Some(reserved) = RESERVED.into_iter().find(|reserved| key.starts_with(reserved)) {
+            return Err(wrong(&format!(
+                ".key begins with '{reserved}', as the keys that agq makes for actions: use another key"
+            )));
         }
         if let Some(other) = self.text("on_limit")?.filter(|word| *word != "wait") {
             return Err(wrong(&format!(".on_limit is '{other}': agq supports only wait")));

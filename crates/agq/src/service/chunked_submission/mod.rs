@@ -20,7 +20,7 @@ use agenix_rules::{
     action::{self, Action},
     action_bounds,
     budget::Booking,
-    job::{JobOverrides, JobParams, NewJob},
+    job::{JobParams, NewJob},
     rejection::Rejection,
 };
 use serde::{Deserialize, Serialize};
@@ -95,7 +95,7 @@ fn begun(
     let terms = JobParams { is_staged, ..terms };
     Ok(NewAction {
         needs: action_bounds::needs(action, plan),
-        jobs: new_jobs(app, first, action_bounds::overrides(action, plan, &terms).as_ref()),
+        jobs: new_jobs(app, (action, plan, &terms), first)?,
         terms,
         // The action is open until its last input is stored.
         action: Action { is_open: true, ..action.clone() },
@@ -233,7 +233,7 @@ pub(crate) async fn append(
     let more = AppendJobs {
         at,
         needs: action_bounds::needs(action, plan),
-        jobs: new_jobs(app, inputs, action_bounds::overrides(action, plan, &terms).as_ref()),
+        jobs: new_jobs(app, (action, plan, &terms), inputs)?,
         terms,
         now,
         action_id: action.action_id.clone(),
@@ -258,12 +258,14 @@ async fn complete(app: &AppState, action_id: &ActionId, pending: &PendingSubmiss
     Ok(remove(DocumentKind::Arriving, action_id.as_str()).await??)
 }
 
+/// Returns a job for each of the inputs that an action gets.
 pub(crate) fn new_jobs(
     app: &AppState,
+    (action, plan, terms): (&Action, &Plan, &JobParams),
     inputs: Vec<Box<RawValue>>,
-    own: Option<&JobOverrides>,
-) -> Vec<NewJob> {
-    let own = || own.cloned().map(Box::new);
-    let new = |input: Box<RawValue>| NewJob { job_id: app.clock.job_id(), input: input.into(), own: own() };
-    inputs.into_iter().map(new).collect()
+) -> Result<Vec<NewJob>> {
+    let own = action_bounds::overrides(action, plan, terms, &inputs)?;
+    let new =
+        |(input, own): (Box<RawValue>, _)| NewJob { job_id: app.clock.job_id(), input: input.into(), own };
+    Ok(inputs.into_iter().zip(own).map(new).collect())
 }

@@ -198,3 +198,31 @@ async fn chunked_submission_prevents_the_deletion_of_its_plan() {
     assert!(plans::delete(&app, Submitter::NOBODY, &"p".parse().unwrap()).await.is_err());
     assert_whole(&app).await;
 }
+
+#[tokio::test]
+async fn chunked_submission_has_all_concurrency_keys_or_no_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = open(dir.path()).await;
+    let submit = async |key: &str, inputs: &str| {
+        let concurrency = format!(r#","open":true,"concurrency":{{"key":"{key}","max_running":2}}"#);
+        let submitted = submit_action(&app, Submitter::NOBODY, submission(&concurrency, inputs)).await;
+        submitted.map_err(|error| error.to_string())
+    };
+    let refused = submit("n:{{input.n}}", r#"{"n":0},{"n":1},{"n":1},{"m":3}"#).await.unwrap_err();
+    assert!(refused.contains("inputs[3] has no field 'n', which concurrency.key uses"), "{refused}");
+    assert!(app.store.action(&id()).await.unwrap().is_none());
+    let inputs = r#"{"n":0},{"n":1},{"n":1},{"n":0}"#;
+    for _again in 0..2 {
+        assert_eq!(submit("n:{{input.n}}", inputs).await, Ok((id(), 4)));
+    }
+    assert!(submit("{{input.n}}", inputs).await.unwrap_err().contains("already exists"));
+    let more = |inputs: &str| submission("", inputs).inputs;
+    let add = async |inputs| add_inputs(&app, Submitter::NOBODY, &id(), inputs, Some(4)).await;
+    assert!(add(more(r#"{"n":1},{"m":1}"#)).await.is_err());
+    assert_eq!(add(more(r#"{"n":1}"#)).await.unwrap(), 5);
+    let mut keys = Vec::new();
+    for job_id in app.store.jobs_of(&id(), Vec::new(), Slice::ALL).await.unwrap() {
+        keys.extend(app.store.job(&job_id).await.unwrap().unwrap().needs.limit);
+    }
+    assert_eq!(keys, [0, 1, 1, 0, 1].map(|n| format!("concurrency:::n:{n}")));
+}

@@ -7,6 +7,7 @@
 mod budgets;
 mod claims;
 mod commands;
+mod concurrency_keys;
 mod keys;
 mod own;
 mod shown;

@@ -1,6 +1,6 @@
 //! Commands of a script on documents, and on jobs with settings of their own.
 
-use std::error::Error;
+use std::{error::Error, sync::Arc};
 
 use agenix_protocol::{
     documents::Status,
@@ -106,7 +106,7 @@ fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let (booking, of_job) = budgets::budget(args, now, timeout_ms)?.unzip();
     let ojs = Ojs { budget: of_job.clone().map(Box::new), ..ojs };
     let max_retries = number::<u32>(args, "attempts")?.unwrap_or(1).saturating_sub(1);
-    let own = JobOverrides {
+    let own = Arc::new(JobOverrides {
         plan_id: plan_id.clone(),
         queue,
         needs: Needs { limit: limit.clone(), budget: of_job.map(|budget| budget.name), ..Needs::default() },
@@ -114,14 +114,14 @@ fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
         is_named: args.take_key("named").is_some(),
         unique,
         limit: limit.map(|_| terms),
-    };
+    });
     let name = args.take_key("job").map(str::to_owned);
     let new_job = |n: u64| {
         let job_id = name.clone().unwrap_or_else(|| format!("{action_id}-{n}"));
         Ok::<_, Box<dyn Error>>(NewJob {
             job_id: JobId::new(job_id)?,
             input: "{}".into(),
-            own: Some(Box::new(own.clone())),
+            own: Some(Arc::clone(&own)),
         })
     };
     let jobs = (0..count).map(new_job).collect::<Result<_, _>>()?;

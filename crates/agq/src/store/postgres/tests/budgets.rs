@@ -58,7 +58,7 @@ async fn count(node: &PostgresStore, sql: &'static str) -> i64 {
 
 fn booked_job(job_id: &str, limit: Option<&str>) -> NewJob {
     let mut job = own(job_id, None, limit);
-    let own = job.own.as_mut().unwrap();
+    let own = Arc::make_mut(job.own.as_mut().unwrap());
     own.needs.budget = Some("alice".into());
     own.terms.timeout_ms = 9_000;
     let bound = BUDGET.run_bound(None, own.terms.timeout_ms);

@@ -66,7 +66,7 @@ pub(super) fn own(job_id: &str, unique: Option<&str>, limit: Option<&str>) -> Ne
         unique,
         limit: limit.map(|_| LimitTerms { concurrency: Some(5), rate: None, period_ms: 1_000 }),
     };
-    NewJob { job_id: JobId::new(job_id).unwrap(), input: "{}".into(), own: Some(Box::new(own)) }
+    NewJob { job_id: JobId::new(job_id).unwrap(), input: "{}".into(), own: Some(Arc::new(own)) }
 }
 
 /// Makes a job with the settings of its action.

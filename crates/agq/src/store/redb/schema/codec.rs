@@ -41,8 +41,9 @@ mod tests {
         let stored = encode(&options).unwrap();
         assert_eq!(stored, [0x93, 0xc0, 0xc0, 0xc3], "run_at, delay_ms and open");
         assert_eq!(decode::<ActionOptions>(&stored).unwrap(), options);
-        let scheduling = SchedulingOptions { rate: Some("3/10s".parse().unwrap()), ..Default::default() };
-        let bounded = ActionOptions { scheduling, ..options };
+        let scheduling =
+            SchedulingOptions { rate: Some("3/10s".parse().unwrap()), ..SchedulingOptions::default() };
+        let bounded = ActionOptions { scheduling: Box::new(scheduling), ..options };
         assert_eq!(decode::<ActionOptions>(&encode(&bounded).unwrap()).unwrap(), bounded);
     }
 

@@ -110,8 +110,10 @@ impl WriteTxn<'_> {
         }
         let key = own.terms.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref());
         if let Some((key, terms)) = key.zip(own.limit) {
-            let limit = Limit { terms, ..self.limit(key)? };
-            self.put_limit(key, &limit);
+            let limit = self.limit(key)?;
+            if limit.terms != terms {
+                self.put_limit(key, &Limit { terms, ..limit });
+            }
         }
         Ok(())
     }
