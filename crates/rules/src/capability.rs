@@ -2,7 +2,7 @@
 //! needs.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     fmt,
 };
 
@@ -78,13 +78,13 @@ impl Needs {
 type Profiles = BTreeMap<String, Vec<String>>;
 
 /// Capabilities of a claimant.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Abilities {
     /// Capabilities that a registered worker declared: programs, agentic units, tags, sandbox
     /// profiles, which are `None` if the worker runs no jobs in a sandbox, and quantities.
     Worker {
-        commands: HashSet<String>,
+        commands: BTreeSet<String>,
         tags: Map<String, Value>,
         profiles: Option<Profiles>,
         offered: Quantities,

@@ -37,8 +37,14 @@ pub struct Limit {
 impl Limit {
     /// Returns true if another job may start at `now`.
     pub fn admits(&self, now: Timestamp) -> bool {
+        self.admits_from(now).is_some_and(|begin| begin <= now)
+    }
+
+    /// Returns the earliest time at which another job may start; `None` if a running job has to end
+    /// first.
+    pub fn admits_from(&self, now: Timestamp) -> Option<Timestamp> {
         let has_slot = self.terms.concurrency.is_none_or(|most| self.active < most);
-        has_slot && self.begins_at(now) <= now
+        has_slot.then(|| self.begins_at(now))
     }
 
     /// Returns the earliest time at which the rate allows another start.
@@ -95,6 +101,7 @@ mod tests {
         assert!(limit(Some(2), None).begun(now).admits(now));
         assert!(!full.admits(now) && full.ended().admits(now));
         assert!(!limit(Some(0), None).admits(now));
+        assert_eq!((full.admits_from(now), full.ended().admits_from(now)), (None, Some(now)));
     }
 
     #[test]
@@ -117,6 +124,7 @@ mod tests {
         let one = limit(None, Some(1)).begun(at(0));
         assert!(!one.admits(at(999)) && one.admits(at(1000)));
         assert_eq!(one.begins_at(at(10)), at(1000));
+        assert_eq!(one.admits_from(at(10)), Some(at(1000)));
         let three = [(); 3].iter().fold(limit(None, Some(3)), |limit, ()| {
             assert!(limit.admits(at(0)));
             limit.begun(at(0))

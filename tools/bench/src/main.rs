@@ -105,7 +105,8 @@ pub(crate) struct BenchOptions {
     /// Publish the results of an earlier run, and measure nothing
     #[arg(long, value_name = "FILE", requires = "publish", conflicts_with_all = ["names", "json"])]
     from: Option<PathBuf>,
-    /// Only rows of wire, cycle, store and tasks whose titles contain this text
+    /// Only rows of wire, cycle, store and tasks whose titles contain this text; of scale, only the
+    /// part of this name: queued, million, lanes, waiting, latency, reopen
     #[arg(long, value_name = "TEXT")]
     rows: Option<String>,
     /// Exit with an error if a floor is missed
@@ -134,7 +135,7 @@ enum Section {
     Tasks,
     /// Processes in the sandbox, beside plain ones and beside bubblewrap
     Sandbox,
-    /// Millions of jobs, a thousand lanes, hundreds of workers, a large database
+    /// Millions of jobs, ten thousand lanes, hundreds of workers, a large database
     Scale,
     /// A gigabyte through a pipeline, beside bash
     Data,

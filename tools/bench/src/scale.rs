@@ -1,4 +1,4 @@
-//! Section `scale`: millions of queued jobs, a thousand lanes, hundreds of workers, a large
+//! Section `scale`: millions of queued jobs, ten thousand lanes, hundreds of workers, a large
 //! database. There are no peers. AGEniX is compared with itself at a small size, and with bounds.
 
 mod bulk;
@@ -18,13 +18,26 @@ use super::{Programs, measure::Bench};
 
 const SECTION: &str = "scale";
 
+/// Measures some rows.
+type Part = fn(&mut Bench, &Programs) -> anyhow::Result<()>;
+
+/// Parts of the section, each with the name that `--rows` selects it by.
+const PARTS: [(&str, Part); 6] = [
+    ("queued", queued::run),
+    ("million", million::run),
+    ("lanes", lanes::run),
+    ("waiting", waiting::run),
+    ("latency", latency::run),
+    ("reopen", reopen::run),
+];
+
 pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
-    queued::run(bench, programs)?;
-    million::run(bench, programs)?;
-    lanes::run(bench, programs)?;
-    waiting::run(bench, programs)?;
-    latency::run(bench, programs)?;
-    reopen::run(bench, programs)
+    for (name, part) in PARTS {
+        if bench.wants(name) {
+            part(bench, programs)?;
+        }
+    }
+    Ok(())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]

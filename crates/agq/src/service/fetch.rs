@@ -24,8 +24,6 @@ use agenix_rules::{
     worker::Worker,
 };
 use serde_json::{Map, Value};
-use std::sync::Arc;
-
 const MAX_FETCHED: u64 = 1000;
 
 /// Maximum wait for a job, in milliseconds.
@@ -103,7 +101,7 @@ async fn claimant(app: &AppState, worker: Option<&Worker>, request: &OjsFetch) -
         Some(worker) => app.capabilities.of(&*app.store, worker).await?,
         None => {
             let tags: Map<String, Value> = [(OJS_TAG.to_owned(), Value::Bool(true))].into_iter().collect();
-            Arc::new(Abilities::Worker {
+            app.capabilities.shared(Abilities::Worker {
                 commands: Default::default(),
                 tags,
                 profiles: None,

@@ -211,6 +211,11 @@ impl Usage {
         self.check(BudgetAmount::OutputBytes, bound.output_bytes, now)
     }
 
+    /// Returns the next time at which a part of the use may leave the window, whatever its amounts.
+    pub fn window_moves_at(now: Timestamp) -> Timestamp {
+        Timestamp((now.0 / HOUR_MS).saturating_add(1).saturating_mul(HOUR_MS))
+    }
+
     /// Counts the begin or the end of a run.
     pub fn changed(&self, change: RunChange) -> Self {
         let mut next = self.clone();

@@ -1,5 +1,5 @@
-//! Measures a claim with a thousand lanes: each of a thousand plans needs its own label, and one
-//! worker has all labels.
+//! Measures a claim with thousands of lanes: jobs that each need another label, and jobs that each
+//! have another limit.
 
 use std::path::Path;
 
@@ -16,15 +16,24 @@ use crate::{
     measure::Bench,
 };
 
-const LANES: usize = 1000;
+const LANES: usize = 10_000;
+const FEWER_LANES: usize = 1000;
+/// Number of lanes that a worker with few labels covers.
+const COVERED: usize = 10;
 /// Number of waiting jobs in each lane, if there are many lanes.
 const DEPTH: usize = 3;
-const NOTE: &str = "the single lane has as many jobs as the 1,000 lanes together; a worker with all labels \
-    claims on one connection, one command at a time; claims are not durable, completions are";
+const ONE_LANE: &str = "1 lane";
+/// Floor and aim of the ratio to one lane: at most 1.3 and 1.1 times its cost.
+const ALL_COVERED: (f64, f64) = (0.77, 0.9);
+/// Floor and aim of the ratio to one lane: at most 2 and 1.3 times its cost.
+const OTHERS: (f64, f64) = (0.5, 0.77);
+const NOTE: &str = "the single lane has as many jobs as the 10,000 lanes together; a worker claims on one \
+    connection, one command at a time; claims are not durable, completions are";
 
-/// An agq with jobs in `lanes` lanes.
+/// An agq with jobs in many lanes.
 struct LanesFixture {
-    lanes: usize,
+    /// Actions of one job, one for each lane that gets further jobs.
+    actions: Vec<String>,
     /// Number of jobs submitted so far. They go to the lanes in turn.
     jobs: usize,
     resp: Resp,
@@ -33,34 +42,100 @@ struct LanesFixture {
 }
 
 pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+    let bin = &programs.bin;
+    let mut one = LanesFixture::with_labels(bin, 1, 1)?;
+    let lanes = grouped(LANES);
+    let (mut all, mut fewer) = (
+        LanesFixture::with_labels(bin, LANES, LANES)?,
+        LanesFixture::with_labels(bin, FEWER_LANES, FEWER_LANES)?,
+    );
+    compare(
+        bench,
+        &format!("{lanes} lanes"),
+        ALL_COVERED,
+        &mut [
+            (&format!("{lanes} lanes"), &mut all),
+            (&format!("{} lanes", grouped(FEWER_LANES)), &mut fewer),
+        ],
+        &mut one,
+    )?;
+    drop((all, fewer));
+    let name = format!("{lanes} lanes, {COVERED} covered");
+    compare(
+        bench,
+        &name,
+        OTHERS,
+        &mut [(&name, &mut LanesFixture::with_labels(bin, LANES, COVERED)?)],
+        &mut one,
+    )?;
+    let name = format!("{lanes} limits");
+    compare(bench, &name, OTHERS, &mut [(&name, &mut LanesFixture::with_limits(bin)?)], &mut one)?;
+    let name = format!("1 lane beside {lanes} saturated limits");
+    compare(bench, &name, OTHERS, &mut [(&name, &mut LanesFixture::with_saturated_limits(bin)?)], &mut one)
+}
+
+fn compare(
+    bench: &mut Bench,
+    what: &str,
+    (floor, aim): (f64, f64),
+    fixtures: &mut [(&str, &mut LanesFixture)],
+    one: &mut LanesFixture,
+) -> anyhow::Result<()> {
     let cycles = bench.scaled(1000, 300);
-    let (mut many, mut one) =
-        (LanesFixture::new(&programs.bin, LANES)?, LanesFixture::new(&programs.bin, 1)?);
-    let comparison =
-        Comparison::new(format!("claim and complete a job of {} lanes", grouped(LANES)), "µs", Better::Less)
-            .with_note(NOTE)
-            .with(format!("{} lanes", grouped(LANES)), || many.cycles(cycles))
-            .with("1 lane", || one.cycles(cycles));
-    bench.compare(SECTION, comparison)
+    let title = format!("claim and complete a job of {what}");
+    let mut comparison =
+        Comparison::new(title, "µs", Better::Less).with_goal(ONE_LANE, floor, aim).with_note(NOTE);
+    for (name, fixture) in fixtures {
+        comparison = comparison.with(*name, || fixture.cycles(cycles));
+    }
+    bench.compare(SECTION, comparison.with(ONE_LANE, || one.cycles(cycles)))
 }
 
 impl LanesFixture {
-    fn new(bin: &Path, lanes: usize) -> anyhow::Result<Self> {
+    /// Fills `lanes` lanes, each of which needs a label. The worker has the first `covered` labels.
+    fn with_labels(bin: &Path, lanes: usize, covered: usize) -> anyhow::Result<Self> {
+        let mut fixture = Self::new(bin, covered)?;
+        let plans: Vec<_> = (0..lanes).map(plan).collect();
+        submit_all(&mut fixture.resp, "PLAN.SUBMIT", &plans)?;
+        fixture.actions = (0..lanes).map(|lane| action(lane, "")).collect();
+        fixture.add(LANES * DEPTH)?;
+        fixture.actions.truncate(covered);
+        Ok(fixture)
+    }
+
+    /// Fills lanes each of which has a limit of one running job.
+    fn with_limits(bin: &Path) -> anyhow::Result<Self> {
+        let mut fixture = Self::new(bin, 1)?;
+        submit_all(&mut fixture.resp, "PLAN.SUBMIT", &[plan(0)])?;
+        fixture.actions = vec![action(0, r#","max_running":1"#)];
+        fixture.add(LANES)?;
+        Ok(fixture)
+    }
+
+    /// Fills lanes whose limits let no further job start. The jobs of cycles have no limit.
+    fn with_saturated_limits(bin: &Path) -> anyhow::Result<Self> {
+        let mut fixture = Self::new(bin, 1)?;
+        submit_all(&mut fixture.resp, "PLAN.SUBMIT", &[plan(0)])?;
+        let limited = r#"{"plan_id":"lane-0","inputs":[{},{}],"max_running":1}"#;
+        submit_all(&mut fixture.resp, "ACTION.SUBMIT", &vec![limited.to_owned(); LANES])?;
+        for _lane in 0..LANES {
+            cycles::claim(&mut fixture.resp)?;
+        }
+        fixture.actions = vec![action(0, "")];
+        Ok(fixture)
+    }
+
+    fn new(bin: &Path, labels: usize) -> anyhow::Result<Self> {
         let fixture = Fixture::new(bin);
         let mut resp = fixture.connect()?;
-        let tags: Vec<_> = (0..LANES).map(|lane| format!(r#""lane-{lane}":"yes""#)).collect();
+        let tags: Vec<_> = (0..labels).map(|lane| format!(r#""lane-{lane}":"yes""#)).collect();
         register(&mut resp, "worker", "true", &tags.join(","))?;
-        let plans: Vec<_> = (0..lanes).map(plan).collect();
-        submit_all(&mut resp, "PLAN.SUBMIT", &plans)?;
-        let mut lanes_fixture = Self { lanes, jobs: 0, resp, _fixture: fixture };
-        lanes_fixture.add(LANES * DEPTH)?;
-        Ok(lanes_fixture)
+        Ok(Self { actions: Vec::new(), jobs: 0, resp, _fixture: fixture })
     }
 
     fn add(&mut self, jobs: usize) -> anyhow::Result<()> {
-        let actions: Vec<_> = (self.jobs..self.jobs + jobs)
-            .map(|job| format!(r#"{{"plan_id":"lane-{}","inputs":[{{}}]}}"#, job % self.lanes))
-            .collect();
+        let lane = |job: usize| self.actions[job % self.actions.len()].clone();
+        let actions: Vec<_> = (self.jobs..self.jobs + jobs).map(lane).collect();
         self.jobs += jobs;
         Ok(submit_all(&mut self.resp, "ACTION.SUBMIT", &actions)?)
     }
@@ -77,4 +152,9 @@ fn plan(lane: usize) -> String {
     format!(
         r#"{{"plan_id":"lane-{lane}","requires":{requires},"tasks":[{{"task_number":1,"command":"true"}}]}}"#
     )
+}
+
+/// Returns an action of one job, with further options.
+fn action(lane: usize, options: &str) -> String {
+    format!(r#"{{"plan_id":"lane-{lane}","inputs":[{{}}]{options}}}"#)
 }

@@ -9,6 +9,7 @@ use redb::Error;
 
 use crate::store::{
     DocumentKind, RuleResult,
+    claim_index::{Block, Constraint},
     decisions::{self, accepted},
     redb::{schema::Result, txn::WriteTxn},
 };
@@ -27,10 +28,12 @@ impl WriteTxn<'_> {
         Ok(Ok(()))
     }
 
-    /// Returns true if the budget of a job lets a run begin.
-    pub(crate) fn has_budget_for(&self, job: &Job, now: Timestamp) -> Result<bool> {
-        let Some(budget) = job::budget_of(job) else { return Ok(true) };
-        Ok(self.usage(&budget.name)?.check_start(&budget.bound, now).is_ok())
+    /// Returns the budget of a job if it lets no run of the job begin.
+    pub(crate) fn budget_block(&self, job: &Job, now: Timestamp) -> Result<Option<Block>> {
+        let Some(budget) = job::budget_of(job) else { return Ok(None) };
+        let has_room = self.usage(&budget.name)?.check_start(&budget.bound, now).is_ok();
+        let (constraint, name) = (Constraint::Budget, budget.name.clone());
+        Ok((!has_room).then(|| Block { constraint, name, until: Some(Usage::window_moves_at(now)) }))
     }
 
     /// Counts the begin or the end of a run of a job that has a budget.

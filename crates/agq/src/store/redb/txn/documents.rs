@@ -9,6 +9,7 @@ use redb::Error;
 
 use crate::store::{
     DocumentChange, DocumentKind, DocumentRule, UnusedRecords,
+    claim_index::{Block, Constraint},
     redb::{
         schema::{Result, codec},
         txn::WriteTxn,
@@ -31,12 +32,27 @@ impl WriteTxn<'_> {
         match change {
             DocumentChange::Keep => {}
             DocumentChange::Put(json) => self.put_note(kind, id, json),
-            DocumentChange::Remove => self.tables.notes.remove((kind.as_str(), id)),
+            DocumentChange::Remove => self.remove_note(kind, id),
         }
     }
 
     pub(crate) fn put_note(&mut self, kind: DocumentKind, id: &str, json: &str) {
         self.tables.notes.insert((kind.as_str(), id), json);
+        self.unblock(kind, id);
+    }
+
+    fn remove_note(&mut self, kind: DocumentKind, id: &str) {
+        self.tables.notes.remove((kind.as_str(), id));
+        self.unblock(kind, id);
+    }
+
+    /// Lets claims look again at the lanes that a limit or a budget blocks, because it has changed.
+    fn unblock(&mut self, kind: DocumentKind, id: &str) {
+        match kind {
+            DocumentKind::Limit => self.cache.lanes.unblock_all_of(Constraint::Limit, id),
+            DocumentKind::Budget => self.cache.lanes.unblock_all_of(Constraint::Budget, id),
+            _ => {}
+        }
     }
 
     fn limit(&self, key: &str) -> Result<Limit> {
@@ -50,18 +66,20 @@ impl WriteTxn<'_> {
         self.put_note(DocumentKind::Limit, key, &to_json(limit));
     }
 
-    /// Returns true if limit and budget of a lane let its first job start.
-    pub(crate) fn admits(&self, lane: u32, now: Timestamp) -> Result<bool> {
-        let Some(needs) = self.cache.lanes.needs_of(lane) else { return Ok(true) };
-        if let Some(key) = &needs.limit
-            && !self.limit(key)?.admits(now)
-        {
-            return Ok(false);
+    /// Returns which limit or budget of a lane lets its first job not start, if there is one.
+    pub(crate) fn block_of(&self, lane: u32, now: Timestamp) -> Result<Option<Block>> {
+        let Some(needs) = self.cache.lanes.needs_of(lane) else { return Ok(None) };
+        if let Some(key) = &needs.limit {
+            let limit = self.limit(key)?;
+            if !limit.admits(now) {
+                let until = limit.admits_from(now);
+                return Ok(Some(Block { constraint: Constraint::Limit, name: key.clone(), until }));
+            }
         }
         let Some((_, first)) = self.cache.lanes.first(lane).filter(|_| needs.budget.is_some()) else {
-            return Ok(true);
+            return Ok(None);
         };
-        self.job(first)?.map_or(Ok(true), |job| self.has_budget_for(&job, now))
+        self.job(first)?.map_or(Ok(None), |job| self.budget_block(&job, now))
     }
 
     pub(crate) fn enter_limit(&mut self, job: &Job, now: Timestamp) -> Result<()> {
@@ -86,11 +104,11 @@ impl WriteTxn<'_> {
     /// were read.
     pub(crate) fn forget_unused(&mut self, unused: &UnusedRecords) -> Result<()> {
         let used = self.cache.lanes.limits();
-        for (key, version) in &unused.limits {
+        let unused = unused.limits.iter().filter(|(key, _)| !used.contains(key.as_str())).collect::<Vec<_>>();
+        for (key, version) in unused {
             let place = (DocumentKind::Limit.as_str(), key.as_str());
-            let is_same = self.tables.notes.get(place)?.is_some_and(|note| note.value() == version);
-            if is_same && !used.contains(key.as_str()) {
-                self.tables.notes.remove(place);
+            if self.tables.notes.get(place)?.is_some_and(|note| note.value() == version) {
+                self.remove_note(DocumentKind::Limit, key);
             }
         }
         Ok(())

@@ -94,29 +94,22 @@ impl WriteTxn<'_> {
 
     /// Returns the next job for a claimant: of the first queue that has one, the job with the
     /// highest priority, then the oldest.
-    fn next_for<'c>(&mut self, claimant: &'c Claimant, now: Timestamp) -> Result<Option<(&'c str, JobId)>> {
+    pub(super) fn next_for<'c>(
+        &mut self,
+        claimant: &'c Claimant,
+        now: Timestamp,
+    ) -> Result<Option<(&'c str, JobId)>> {
         for queue in &*claimant.queues {
-            let mut heads: Vec<(LaneTurn, u32)> = Vec::new();
-            for lane in self.cache.lanes.with_jobs_for(queue, &claimant.abilities) {
-                heads.extend(self.next_ready(lane)?.map(|turn| (turn, lane)));
-            }
-            let mut next = heads.iter().min().copied();
-            if let Some((_, lane)) = next
-                && !self.admits(lane, now)?
-            {
-                // The limit of this lane lets no job start, so the next lane is tried.
-                heads.sort_unstable();
-                next = None;
-                for head in heads {
-                    if self.admits(head.1, now)? {
-                        next = Some(head);
-                        break;
-                    }
+            while let Some((bound, lane)) = self.cache.lanes.next_for(queue, &claimant.abilities, now) {
+                let first = self.next_ready(lane)?;
+                if first != Some(bound) {
+                    self.cache.lanes.set_first_turn(lane, first);
+                } else if let Some(block) = self.block_of(lane, now)? {
+                    self.cache.lanes.block(lane, block);
+                } else {
+                    let (_, job_id) = self.cache.lanes.first(lane).expect("its head was just looked for");
+                    return Ok(Some((queue, job_id.clone())));
                 }
-            }
-            if let Some((_, lane)) = next {
-                let (_, job_id) = self.cache.lanes.first(lane).expect("its head was just looked for");
-                return Ok(Some((queue, job_id.clone())));
             }
         }
         Ok(None)

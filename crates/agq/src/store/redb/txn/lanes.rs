@@ -2,14 +2,20 @@
 //! the batch that made them. A lane exists from its first job until its last job is removed. Their
 //! number is unbounded, because users invent labels.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, btree_map::Entry};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, btree_map::Entry},
+    sync::Arc,
+};
 
-use agenix_protocol::ids::JobId;
+use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::capability::{Abilities, Needs};
 
-use crate::store::redb::{
-    engine::{Snapshot, Table},
-    schema::{LANE_LENGTHS, LANES, LaneKey, LaneTurn, META, PAUSED, Result, decode, encode},
+use crate::store::{
+    claim_index::{Block, ClaimIndex, Constraint},
+    redb::{
+        engine::{Snapshot, Table},
+        schema::{LANE_LENGTHS, LANES, LaneKey, LaneTurn, META, PAUSED, Result, decode, encode},
+    },
 };
 
 /// Maximum number of cached ready jobs of a lane, which one read of the table brings.
@@ -65,8 +71,8 @@ pub(crate) struct Lanes {
     /// Unused numbers below the highest used one. They are assigned first.
     free: BTreeSet<u32>,
     changed: BTreeSet<u32>,
-    /// Lanes that have ready jobs.
-    filled: BTreeSet<u32>,
+    /// Lanes that have ready jobs, for claims.
+    index: ClaimIndex<LaneTurn>,
     paused: HashSet<String>,
     next_seq: u64,
     saved_seq: u64,
@@ -96,8 +102,9 @@ impl Lanes {
 
     fn insert(&mut self, number: u32, lane: Lane) {
         self.numbers.insert(lane.key.clone(), number);
+        self.index.insert(number, &lane.key);
         if lane.ready > 0 {
-            self.filled.insert(number);
+            self.index.add(number, lane.beginning);
         }
         self.lanes.insert(number, lane);
     }
@@ -115,13 +122,41 @@ impl Lanes {
         number
     }
 
+    /// Returns the lane that a claim looks at next, with a lower bound of the turn of its first job;
+    /// `None` if the queue is paused, or has no job for a claimant.
+    pub(crate) fn next_for(
+        &mut self,
+        queue: &str,
+        abilities: &Arc<Abilities>,
+        now: Timestamp,
+    ) -> Option<(LaneTurn, u32)> {
+        if self.paused.contains(queue) { None } else { self.index.first(queue, abilities, now) }
+    }
+
+    /// Sets what [`Lanes::next_for`] knows about the first ready job of a lane.
+    pub(crate) fn set_first_turn(&mut self, number: u32, first: Option<LaneTurn>) {
+        self.index.set_first(number, first);
+    }
+
+    /// Passes over a lane until its first job may start.
+    pub(crate) fn block(&mut self, number: u32, block: Block) {
+        self.index.block(number, block);
+    }
+
+    /// Records that a limit or a budget has changed.
+    pub(crate) fn unblock_all_of(&mut self, constraint: Constraint, name: &str) {
+        self.index.unblock_all_of(constraint, name);
+    }
+
     /// Returns the lanes of a queue with ready jobs for a worker; none if the queue is paused.
+    #[cfg(test)]
     pub(crate) fn with_jobs_for(&self, queue: &str, abilities: &Abilities) -> Vec<u32> {
         if self.paused.contains(queue) {
             return Vec::new();
         }
         let is_for = |lane: &Lane| lane.key.queue == queue && abilities.cover(&lane.key.needs);
-        self.filled.iter().copied().filter(|number| self.lanes.get(number).is_some_and(is_for)).collect()
+        let filled = self.lanes.iter().filter(|(_, lane)| lane.ready > 0 && is_for(lane));
+        filled.map(|(number, _)| *number).collect()
     }
 
     pub(crate) fn queue_of(&self, number: u32) -> Option<&str> {
@@ -168,7 +203,7 @@ impl Lanes {
     pub(crate) fn add_ready(&mut self, number: u32, turn: LaneTurn, job_id: &JobId) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.add_ready(turn, job_id);
-        self.filled.insert(number);
+        self.index.add(number, turn);
         self.changed.insert(number);
     }
 
@@ -176,7 +211,10 @@ impl Lanes {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.remove_ready(turn);
         if lane.ready == 0 {
-            self.filled.remove(&number);
+            self.index.set_first(number, None);
+        } else {
+            // The next job may fit into the budget that blocked the lane.
+            self.index.unblock(number);
         }
         self.changed.insert(number);
     }
@@ -208,6 +246,7 @@ impl Lanes {
             let Entry::Occupied(mut lane) = self.lanes.entry(number) else { continue };
             if lane.get().all == 0 {
                 self.numbers.remove(&lane.remove().key);
+                self.index.remove(number);
                 self.free.insert(number);
                 keys.remove(number);
                 lengths.remove(number);

@@ -1,0 +1,257 @@
+//! Index of the lanes that have ready jobs. A claim finds its job in it without a look at every
+//! lane.
+//!
+//! ```text
+//!   class of claimants ---> groups that it covers, by lower bound ---> lanes of a group, by turn
+//!      (abilities)            (queue, needs without constraints)        (one for each constraint)
+//! ```
+//!
+//! - Lanes of a queue whose jobs need the same capabilities are a group, which all classes share.
+//!   A lane is in its group by a lower bound of the turn of its first job. Claims only raise that
+//!   turn, so a claim corrects the bound when it looks at the lane.
+//! - Claimants with equal abilities are a class. It has the groups that it covers by a lower bound
+//!   of their first turns, and corrects that bound in the same way.
+//! - If the first turn of a group becomes lower, it is appended to the log of the queue. A class
+//!   reads the log at its next claim, or is built anew if it has missed a part of the log.
+//! - A lane whose limit or budget lets no job start is blocked: it is in no group until the limit
+//!   or budget changes, its time comes, or its first job changes.
+//!
+//! The index has no job ids and reads nothing. The store resolves the first job of the lane that
+//! the index names, and tells the index its turn.
+
+mod blocked_lanes;
+mod class;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use agenix_protocol::time::Timestamp;
+use agenix_rules::capability::{Abilities, Needs};
+
+pub(crate) use self::blocked_lanes::{Block, Constraint};
+use self::{
+    blocked_lanes::BlockedLanes,
+    class::{GroupId, QueueGroups},
+};
+use crate::store::LaneKey;
+
+/// Maximum number of groups that all classes together have. The classes that have claimed longest
+/// ago are dropped beyond it.
+const MAX_ENTRIES: usize = 500_000;
+/// Minimum length at which the log of a queue is cut. A log may be as long as the number of groups,
+/// so that building a class anew never costs more than reading what it has missed.
+const MIN_LOG: usize = 1024;
+
+/// Position of a lane in the index, with a lower bound of the turn of its first job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place<T> {
+    /// The lane has no ready job.
+    Empty,
+    Listed(T),
+    Blocked(T),
+}
+
+#[derive(Debug)]
+struct IndexedLane<T> {
+    group: GroupId,
+    place: Place<T>,
+}
+
+/// Lanes of a queue whose jobs need the same capabilities.
+#[derive(Debug)]
+struct LaneGroup<T> {
+    key: LaneKey,
+    /// Number of lanes, with or without ready jobs.
+    size: usize,
+    /// Lanes that have ready jobs and are not blocked.
+    listed: BTreeSet<(T, u32)>,
+}
+
+/// Index of the lanes that have ready jobs. `T` orders the jobs of a queue.
+#[derive(Debug)]
+pub(crate) struct ClaimIndex<T> {
+    lanes: HashMap<u32, IndexedLane<T>>,
+    groups: HashMap<GroupId, LaneGroup<T>>,
+    group_ids: HashMap<LaneKey, GroupId>,
+    queues: HashMap<String, QueueGroups<T>>,
+    blocked: BlockedLanes,
+    last_group: GroupId,
+    /// Number of looks so far, which says which class was used last.
+    looks: u64,
+    /// Number of groups that became known to classes since their total was last checked.
+    grown: usize,
+    max_entries: usize,
+    min_log: usize,
+}
+
+impl<T> Default for ClaimIndex<T> {
+    fn default() -> Self {
+        Self::bounded(MAX_ENTRIES, MIN_LOG)
+    }
+}
+
+impl<T> ClaimIndex<T> {
+    pub(crate) fn bounded(max_entries: usize, min_log: usize) -> Self {
+        Self {
+            lanes: HashMap::new(),
+            groups: HashMap::new(),
+            group_ids: HashMap::new(),
+            queues: HashMap::new(),
+            blocked: BlockedLanes::default(),
+            last_group: 0,
+            looks: 0,
+            grown: 0,
+            max_entries,
+            min_log,
+        }
+    }
+}
+
+impl<T: Ord + Copy> ClaimIndex<T> {
+    /// Adds a lane without ready jobs.
+    pub(crate) fn insert(&mut self, lane: u32, key: &LaneKey) {
+        let id = self.group_of(key);
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.size += 1;
+        }
+        self.lanes.insert(lane, IndexedLane { group: id, place: Place::Empty });
+    }
+
+    /// Returns the group of a lane, and adds it if it does not exist.
+    fn group_of(&mut self, key: &LaneKey) -> GroupId {
+        let needs = Needs { limit: None, budget: None, ..key.needs.clone() };
+        let key = LaneKey { queue: key.queue.clone(), needs };
+        if let Some(id) = self.group_ids.get(&key) {
+            return *id;
+        }
+        self.last_group += 1;
+        let id = self.last_group;
+        self.queues.entry(key.queue.clone()).or_default().insert(id);
+        self.group_ids.insert(key.clone(), id);
+        self.groups.insert(id, LaneGroup { key, size: 0, listed: BTreeSet::new() });
+        id
+    }
+
+    /// Removes a lane, and its group if this was its last lane.
+    pub(crate) fn remove(&mut self, lane: u32) {
+        self.set_first(lane, None);
+        let Some(IndexedLane { group: id, .. }) = self.lanes.remove(&lane) else { return };
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        group.size -= 1;
+        if group.size > 0 {
+            return;
+        }
+        let Some(LaneGroup { key, .. }) = self.groups.remove(&id) else { return };
+        self.group_ids.remove(&key);
+        if let Some(groups) = self.queues.get_mut(&key.queue)
+            && groups.remove(id)
+        {
+            self.queues.remove(&key.queue);
+        }
+    }
+
+    /// Records that a job of a lane has become ready.
+    pub(crate) fn add(&mut self, lane: u32, turn: T) {
+        match self.lanes.get(&lane).map(|lane| lane.place) {
+            Some(Place::Listed(first) | Place::Blocked(first)) if first <= turn => {}
+            // The first job of a blocked lane is another one now, and may fit into its budget.
+            _ => self.set_first(lane, Some(turn)),
+        }
+    }
+
+    /// Sets the turn of the first ready job of a lane, or a lower bound of it; `None` if the lane
+    /// has no ready job. The lane is no longer blocked.
+    pub(crate) fn set_first(&mut self, lane: u32, first: Option<T>) {
+        let Some(indexed) = self.lanes.get_mut(&lane) else { return };
+        let Some(group) = self.groups.get_mut(&indexed.group) else { return };
+        let first_of_group = group.listed.first().map(|(turn, _)| *turn);
+        match std::mem::replace(&mut indexed.place, first.map_or(Place::Empty, Place::Listed)) {
+            Place::Empty => {}
+            Place::Listed(before) => drop(group.listed.remove(&(before, lane))),
+            Place::Blocked(_) => self.blocked.remove(lane),
+        }
+        let Some(turn) = first else { return };
+        group.listed.insert((turn, lane));
+        if first_of_group.is_none_or(|before| turn < before)
+            && let Some(groups) = self.queues.get_mut(&group.key.queue)
+        {
+            groups.log(turn, indexed.group, self.min_log);
+        }
+    }
+
+    /// Takes a lane out of its group, because its limit or budget lets its first job not start.
+    pub(crate) fn block(&mut self, lane: u32, block: Block) {
+        let Some(indexed) = self.lanes.get_mut(&lane) else { return };
+        let (Place::Listed(turn), Some(group)) = (indexed.place, self.groups.get_mut(&indexed.group)) else {
+            return;
+        };
+        group.listed.remove(&(turn, lane));
+        indexed.place = Place::Blocked(turn);
+        self.blocked.insert(lane, block);
+    }
+
+    /// Puts a lane back into its group if it is blocked, because its first job may have changed.
+    pub(crate) fn unblock(&mut self, lane: u32) {
+        if let Some(Place::Blocked(turn)) = self.lanes.get(&lane).map(|lane| lane.place) {
+            self.set_first(lane, Some(turn));
+        }
+    }
+
+    /// Puts the lanes back that a limit or a budget blocks, because it has changed.
+    pub(crate) fn unblock_all_of(&mut self, constraint: Constraint, name: &str) {
+        for lane in self.blocked.of(constraint, name) {
+            self.unblock(lane);
+        }
+    }
+
+    /// Returns the lane with the lowest bound among those of a queue that the abilities cover.
+    /// Blocked lanes whose time has come are put back first.
+    pub(crate) fn first(
+        &mut self,
+        queue: &str,
+        abilities: &Arc<Abilities>,
+        now: Timestamp,
+    ) -> Option<(T, u32)> {
+        while let Some(lane) = self.blocked.next_due(now) {
+            self.unblock(lane);
+        }
+        self.looks += 1;
+        let class = self.queues.get_mut(queue)?.class(abilities, &self.groups, self.looks);
+        let first = class.first(&self.groups);
+        self.grown += class.grown;
+        if self.grown > self.max_entries / 8 {
+            self.grown = 0;
+            self.drop_old_classes();
+        }
+        first
+    }
+
+    /// Drops the classes that have claimed longest ago if all classes have too many groups.
+    fn drop_old_classes(&mut self) {
+        let mut classes: Vec<_> =
+            self.queues.iter().flat_map(|(queue, groups)| groups.uses().map(move |of| (of, queue))).collect();
+        let mut entries: usize = classes.iter().map(|(of, _)| of.entries).sum();
+        if entries <= self.max_entries {
+            return;
+        }
+        classes.sort_unstable();
+        // The last one is in use.
+        classes.pop();
+        let mut dropped = Vec::new();
+        for (of, queue) in classes {
+            if entries <= self.max_entries / 2 {
+                break;
+            }
+            entries -= of.entries;
+            dropped.push((queue.clone(), of.class));
+        }
+        for (queue, class) in dropped {
+            self.queues.get_mut(&queue).into_iter().for_each(|groups| groups.drop_class(class));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

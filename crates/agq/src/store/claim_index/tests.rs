@@ -1,0 +1,251 @@
+//! Compares the index with a look at every lane, over random sequences of changes and claims.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use agenix_protocol::time::Timestamp;
+use agenix_rules::capability::{Abilities, Needs};
+use proptest::prelude::*;
+
+use super::{Block, ClaimIndex, Constraint, LaneKey, Place};
+
+type Turn = (u8, u64);
+
+const QUEUES: [&str; 2] = ["a", "b"];
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Add {
+        lane: u32,
+        rank: u8,
+    },
+    /// Removes the ready job of a lane that has this place.
+    Cancel {
+        lane: u32,
+        place: usize,
+    },
+    /// Removes a lane, and gives its number to a lane with another key.
+    Replace {
+        lane: u32,
+        key: usize,
+    },
+    Claim {
+        queue: usize,
+        class: usize,
+    },
+    /// Changes a limit (0..2) or a budget (2..4): open, closed, or closed for a time.
+    Constrain {
+        constraint: usize,
+        closed_for: Option<u64>,
+    },
+    PassTime(u64),
+    SetClockBack(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let lane = 0_u32..12;
+    let step = prop_oneof![
+        6 => (lane.clone(), 0_u8..3).prop_map(|(lane, rank)| Step::Add { lane, rank }),
+        1 => (lane.clone(), 0_usize..3).prop_map(|(lane, place)| Step::Cancel { lane, place }),
+        1 => (lane, 0_usize..36).prop_map(|(lane, key)| Step::Replace { lane, key }),
+        6 => (0_usize..2, 0_usize..4).prop_map(|(queue, class)| Step::Claim { queue, class }),
+        2 => (0_usize..4, prop::option::of(1_u64..20))
+            .prop_map(|(constraint, closed_for)| Step::Constrain { constraint, closed_for }),
+        1 => (1_u64..20).prop_map(Step::PassTime),
+        1 => (1_u64..20).prop_map(Step::SetClockBack),
+    ];
+    prop::collection::vec(step, 1..400)
+}
+
+fn key(number: usize) -> LaneKey {
+    let (queue, tool, constraint) = (number % 2, number / 2 % 3, number / 6 % 6);
+    let named = |at: usize, name: &str| (constraint == at || constraint == 5).then(|| name.to_owned());
+    let needs = Needs {
+        tools: [vec![], vec!["x".to_owned()], vec!["y".to_owned()]][tool].clone(),
+        limit: named(1, "0").or_else(|| named(2, "1")),
+        budget: named(3, "2").or_else(|| named(4, "3")),
+        ..Needs::default()
+    };
+    LaneKey { queue: QUEUES[queue].to_owned(), needs }
+}
+
+struct Lane {
+    key: LaneKey,
+    ready: BTreeSet<Turn>,
+}
+
+/// Lanes and constraints as a store has them.
+struct Model {
+    index: ClaimIndex<Turn>,
+    lanes: BTreeMap<u32, Lane>,
+    /// Time until which each constraint is closed.
+    closed_until: [Timestamp; 4],
+    classes: Vec<Arc<Abilities>>,
+    now: Timestamp,
+    seq: u64,
+}
+
+impl Model {
+    fn new(max_entries: usize, min_log: usize) -> Self {
+        let worker = |commands: &[&str]| Abilities::Worker {
+            commands: commands.iter().map(|command| (*command).to_owned()).collect(),
+            tags: serde_json::Map::new(),
+            profiles: None,
+            offered: Default::default(),
+        };
+        let classes = [Abilities::Anything, worker(&["x"]), worker(&["y"]), worker(&[])].map(Arc::new);
+        let mut model = Self {
+            index: ClaimIndex::bounded(max_entries, min_log),
+            lanes: BTreeMap::new(),
+            closed_until: [Timestamp(0); 4],
+            classes: classes.into(),
+            now: Timestamp(100),
+            seq: 0,
+        };
+        (0..12).for_each(|lane| model.insert(lane, key(lane as usize * 5)));
+        model
+    }
+
+    fn insert(&mut self, lane: u32, key: LaneKey) {
+        self.index.insert(lane, &key);
+        self.lanes.insert(lane, Lane { key, ready: BTreeSet::new() });
+    }
+
+    fn block_of(&self, lane: u32) -> Option<Block> {
+        let needs = &self.lanes[&lane].key.needs;
+        let constraints = [(Constraint::Limit, &needs.limit), (Constraint::Budget, &needs.budget)];
+        constraints.into_iter().find_map(|(constraint, name)| {
+            let name = name.clone()?;
+            let until = self.closed_until[name.parse::<usize>().unwrap()];
+            let until_time = (until < Timestamp(u64::MAX)).then_some(until);
+            (until > self.now).then_some(Block { constraint, name, until: until_time })
+        })
+    }
+
+    /// Returns the job that a look at every lane finds.
+    fn scan(&self, queue: &str, abilities: &Abilities) -> Option<(Turn, u32)> {
+        let is_for = |(number, lane): &(&u32, &Lane)| {
+            lane.key.queue == queue && abilities.cover(&lane.key.needs) && self.block_of(**number).is_none()
+        };
+        let lanes = self.lanes.iter().filter(is_for);
+        lanes.filter_map(|(number, lane)| Some((*lane.ready.first()?, *number))).min()
+    }
+
+    fn first(&mut self, queue: &str, abilities: &Arc<Abilities>) -> Option<(Turn, u32)> {
+        while let Some((bound, lane)) = self.index.first(queue, abilities, self.now) {
+            let first = self.lanes[&lane].ready.first().copied();
+            if first != Some(bound) {
+                self.index.set_first(lane, first);
+            } else if let Some(block) = self.block_of(lane) {
+                self.index.block(lane, block);
+            } else {
+                return Some((bound, lane));
+            }
+        }
+        None
+    }
+
+    fn remove_ready(&mut self, lane: u32, turn: Turn) {
+        let ready = &mut self.lanes.get_mut(&lane).unwrap().ready;
+        ready.remove(&turn);
+        if ready.is_empty() {
+            self.index.set_first(lane, None);
+        } else {
+            self.index.unblock(lane);
+        }
+    }
+
+    fn take(&mut self, step: Step) -> Result<(), TestCaseError> {
+        match step {
+            Step::Add { lane, rank } => {
+                self.seq += 1;
+                let turn = (rank, self.seq);
+                self.lanes.get_mut(&lane).unwrap().ready.insert(turn);
+                self.index.add(lane, turn);
+            }
+            Step::Cancel { lane, place } => {
+                let turn = self.lanes[&lane].ready.iter().nth(place).copied();
+                turn.into_iter().for_each(|turn| self.remove_ready(lane, turn));
+            }
+            Step::Replace { lane, key: number } => {
+                self.index.remove(lane);
+                self.insert(lane, key(number));
+            }
+            Step::Claim { queue, class } => {
+                let (queue, abilities) = (QUEUES[queue], Arc::clone(&self.classes[class]));
+                let expected = self.scan(queue, &abilities);
+                prop_assert_eq!(self.first(queue, &abilities), expected);
+                expected.into_iter().for_each(|(turn, lane)| self.remove_ready(lane, turn));
+            }
+            Step::Constrain { constraint, closed_for } => {
+                // The first constraint of each kind closes for good, the second for a time.
+                let until = if constraint % 2 == 0 {
+                    Timestamp(u64::MAX)
+                } else {
+                    self.now.plus_ms(closed_for.unwrap_or(0))
+                };
+                self.closed_until[constraint] = closed_for.map_or(Timestamp(0), |_| until);
+                let kind = if constraint < 2 { Constraint::Limit } else { Constraint::Budget };
+                self.index.unblock_all_of(kind, &constraint.to_string());
+            }
+            Step::PassTime(ms) => self.now = self.now.plus_ms(ms),
+            Step::SetClockBack(ms) => self.now = Timestamp(self.now.0.saturating_sub(ms)),
+        }
+        Ok(())
+    }
+
+    /// Checks that the index has what its lanes have, and is within its bounds.
+    fn check(&self, max_entries: usize, min_log: usize) -> Result<(), TestCaseError> {
+        let groups: usize = self.index.groups.values().map(|group| group.size).sum();
+        prop_assert_eq!((self.index.lanes.len(), groups), (self.lanes.len(), self.lanes.len()));
+        let listed = self.index.groups.values().flat_map(|group| &group.listed).count();
+        let is_listed = |lane: &&super::IndexedLane<Turn>| matches!(lane.place, Place::Listed(_));
+        prop_assert_eq!(self.index.lanes.values().filter(is_listed).count(), listed);
+        for groups in self.index.queues.values() {
+            prop_assert!(groups.log_len() <= min_log.max(self.index.groups.len()));
+        }
+        let mut classes: Vec<_> = self.index.queues.values().flat_map(|groups| groups.uses()).collect();
+        classes.sort_unstable();
+        // The class that claimed last is never dropped.
+        classes.pop();
+        let entries: usize = classes.iter().map(|class| class.entries).sum();
+        prop_assert!(entries <= max_entries + max_entries / 8);
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn claims_take_what_a_look_at_every_lane_finds(
+        steps in steps(),
+        (max_entries, min_log) in prop_oneof![Just((1000, 1000)), Just((1000, 1)), Just((0, 1000)), Just((12, 4))],
+    ) {
+        let mut model = Model::new(max_entries, min_log);
+        for step in steps {
+            model.take(step)?;
+            model.check(max_entries, min_log)?;
+        }
+    }
+}
+
+#[test]
+fn saturated_limits_cost_a_claim_one_look() {
+    let mut index = ClaimIndex::<Turn>::default();
+    let class = Arc::new(Abilities::Anything);
+    for lane in 0..100 {
+        let needs = Needs { limit: Some(lane.to_string()), ..Needs::default() };
+        index.insert(lane, &LaneKey { queue: "a".to_owned(), needs });
+        index.add(lane, (0, lane.into()));
+    }
+    let now = Timestamp(1);
+    while let Some((_, lane)) = index.first("a", &class, now) {
+        index.block(lane, Block { constraint: Constraint::Limit, name: lane.to_string(), until: None });
+    }
+    index.unblock_all_of(Constraint::Limit, "42");
+    assert_eq!(index.first("a", &class, now), Some(((0, 42), 42)));
+    index.set_first(42, None);
+    assert_eq!(index.first("a", &class, now), None);
+}
