@@ -94,11 +94,7 @@ impl WriteTxn<'_> {
 
     /// Returns the next job for a claimant: of the first queue that has one, the job with the
     /// highest priority, then the oldest.
-    pub(super) fn next_for<'c>(
-        &mut self,
-        claimant: &'c Claimant,
-        now: Timestamp,
-    ) -> Result<Option<(&'c str, JobId)>> {
+    fn next_for<'c>(&mut self, claimant: &'c Claimant, now: Timestamp) -> Result<Option<(&'c str, JobId)>> {
         for queue in &*claimant.queues {
             while let Some((bound, lane)) = self.cache.lanes.next_for(queue, &claimant.abilities, now) {
                 let first = self.next_ready(lane)?;
@@ -152,3 +148,6 @@ impl WriteTxn<'_> {
 fn missing(what: &str, id: &str) -> Error {
     Error::Corrupted(format!("{what} {id} is in an index but not in its table"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,8 +4,6 @@
 pub(crate) mod actions;
 pub(crate) mod blobs;
 pub(crate) mod budgets;
-#[cfg(test)]
-mod claim_tests;
 pub(crate) mod documents;
 pub(crate) mod halts;
 pub(crate) mod jobs;

@@ -15,13 +15,13 @@ use agenix_rules::{
 };
 use proptest::prelude::*;
 
-use super::{WriteTxn, writer_cache::WriterCache};
 use crate::store::{
     Claimant, DocumentChange, DocumentKind, JobRule, NewAction, StoredPlan,
     redb::{
         engine::Versions,
         file::migrations,
         schema::{LaneTurn, codec},
+        txn::{WriteTxn, writer_cache::WriterCache},
     },
 };
 
