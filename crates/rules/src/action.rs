@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     halt::Halted,
-    inputs::check_inputs,
+    inputs::{check_inputs, may_leave_out},
     labels::has_labels,
     outputs::{check_key_takes_outputs, check_takes_outputs},
     scheduling::SchedulingOptions,
@@ -76,6 +76,8 @@ pub fn options(action: &ActionSubmission) -> ActionOptions {
         rate: action.rate,
         resources: action.resources.clone(),
         concurrency: action.concurrency.clone(),
+        unique: action.unique.clone(),
+        inputs_hash: inputs::hash_of_inputs(action),
     };
     ActionOptions { run_at: action.run_at, delay_ms, open: action.open, scheduling: Box::new(scheduling) }
 }

@@ -1,7 +1,7 @@
 //! Bounds that an action gives to each of its jobs: the bound on its running jobs and the rate of
 //! their starts, which are a [limit](crate::limit) whose key names the action; its
-//! [concurrency key](crate::concurrency_key), which is another limit; and the
-//! [budget](crate::budget).
+//! [concurrency key](crate::concurrency_key), which is another limit; the
+//! [uniqueness](crate::unique_jobs); and the [budget](crate::budget).
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -15,52 +15,61 @@ use crate::{
     action::Action,
     capability::Needs,
     concurrency_key,
-    job::{JobOverrides, JobParams, Ojs},
+    job::{JobOverrides, JobParams, Ojs, Unique},
     limit::LimitTerms,
     ojs::PLAN_PREFIX,
     plan,
     rejection::Rejection,
+    unique_jobs,
 };
 
 /// Returns the parameters that replace `terms`, those of the action, for the job of each input.
-/// There are none without bounds, concurrency key and budget. Equal parameters are shared.
+/// There are none without bounds, concurrency key, uniqueness and budget. Equal parameters are
+/// shared.
 pub fn overrides(
     action: &Action,
     plan: &Plan,
     terms: &JobParams,
     inputs: &[Box<RawValue>],
 ) -> Result<Vec<Option<Arc<JobOverrides>>>, Rejection> {
-    let with = |limit| Arc::new(with_limit(action, plan, terms, limit));
-    let Some(concurrency) = &action.wishes.scheduling.concurrency else {
-        let limit = limit(action).map(|terms| (format!("action:{}", action.action_id), terms));
-        let own = (limit.is_some() || action.budget.is_some()).then(|| with(limit));
-        return Ok(vec![own; inputs.len()]);
-    };
-    let terms = concurrency_key::terms(concurrency);
-    let mut of_keys: HashMap<String, Arc<JobOverrides>> = HashMap::new();
-    let of_input = |(at, input): (usize, &RawValue)| {
-        let key = concurrency_key::limit_key(concurrency, action.owner.as_ref(), input)
-            .map_err(|fault| Rejection::InvalidAction(format!("inputs[{at}]{fault}")))?;
-        if let Some(own) = of_keys.get(&key) {
-            return Ok(Some(Arc::clone(own)));
+    let options = &action.wishes.scheduling;
+    let (plan_id, owner) = (&action.plan_id, action.owner.as_ref());
+    let of_action = limit(action).map(|terms| (format!("action:{}", action.action_id), terms));
+    let mut shared: HashMap<Option<String>, Arc<JobOverrides>> = HashMap::new();
+    let mut of_input = |input: &RawValue| -> Result<Option<Arc<JobOverrides>>, String> {
+        let limit = match &options.concurrency {
+            Some(key) => Some((concurrency_key::limit_key(key, owner, input)?, concurrency_key::terms(key))),
+            None => of_action.clone(),
+        };
+        if let Some(unique) = &options.unique {
+            let unique = unique_jobs::of_input(unique, (plan_id, owner), input)?;
+            return Ok(Some(Arc::new(with_limit(action, plan, terms, (limit, Some(unique))))));
         }
-        let own = with(Some((key.clone(), terms)));
-        of_keys.insert(key, Arc::clone(&own));
-        Ok(Some(own))
+        if limit.is_none() && action.budget.is_none() {
+            return Ok(None);
+        }
+        let key = limit.as_ref().map(|(key, _)| key.clone());
+        let own =
+            shared.entry(key).or_insert_with(|| Arc::new(with_limit(action, plan, terms, (limit, None))));
+        Ok(Some(Arc::clone(own)))
     };
-    inputs.iter().map(AsRef::as_ref).enumerate().map(of_input).collect()
+    let with_place = |(at, input): (usize, &RawValue)| {
+        of_input(input).map_err(|fault| Rejection::InvalidAction(format!("inputs[{at}]{fault}")))
+    };
+    inputs.iter().map(AsRef::as_ref).enumerate().map(with_place).collect()
 }
 
 fn with_limit(
     action: &Action,
     plan: &Plan,
     terms: &JobParams,
-    limit: Option<(String, LimitTerms)>,
+    (limit, unique): (Option<(String, LimitTerms)>, Option<Unique>),
 ) -> JobOverrides {
     let (key, limit) = limit.unzip();
     let ojs = Ojs {
         queue: action.queue.clone(),
         limit: key.clone(),
+        unique: unique.as_ref().map(|unique| unique.key.clone()),
         budget: action.budget.clone(),
         ..Ojs::of(format!("{PLAN_PREFIX}{}", action.plan_id))
     };
@@ -73,7 +82,7 @@ fn with_limit(
         needs,
         terms: JobParams { ojs: Some(Box::new(ojs)), ..terms.clone() },
         is_named: false,
-        unique: None,
+        unique,
         limit,
     }
 }

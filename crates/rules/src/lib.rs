@@ -16,7 +16,8 @@
 //! 4. [`worker`], [`capability`] and [`quarantine`]: the workers that may claim a job.
 //! 5. [`retry`], [`limit`], [`action_bounds`], [`concurrency_key`], [`budget`] and [`explain`]:
 //!    delays, limits, budgets of clients, and reasons for which a job does not run.
-//! 6. [`ojs`], [`cron`] and [`workflow`]: jobs of the Open Job Spec, schedules, and workflows.
+//! 6. [`ojs`], [`unique_jobs`], [`cron`] and [`workflow`]: jobs of the Open Job Spec, jobs that are
+//!    compared with earlier ones, schedules, and workflows.
 //! 7. [`audit_chain`]: the hash chain of the audit log.
 //!
 //! # Examples
@@ -70,6 +71,7 @@ pub mod capability;
 pub mod concurrency_key;
 pub mod cron;
 pub mod explain;
+mod hash;
 mod input_type;
 pub mod job;
 mod key_template;
@@ -81,5 +83,6 @@ pub mod quarantine;
 pub mod rejection;
 pub mod resources;
 pub mod retry;
+pub mod unique_jobs;
 pub mod worker;
 pub mod workflow;

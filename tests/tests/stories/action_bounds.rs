@@ -1,5 +1,5 @@
-//! Bounds of an action: the number of its jobs that run at once, the rate of their starts, and the
-//! number of jobs with one key that run at once.
+//! Bounds of an action: the number of its jobs that run at once, the rate of their starts, the
+//! number of jobs with one key that run at once, and jobs that are unique.
 
 use std::{fs, path::Path, process::Command};
 
@@ -125,4 +125,33 @@ fn concurrency_key_bounds_the_jobs_of_all_actions() {
         "{}",
         refused.err
     );
+}
+
+#[test]
+fn unique_jobs_of_an_action_are_compared_with_those_that_have_not_ended() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#);
+    let submit = |id: &str, count: u32, options: &[&str]| {
+        let lines: String = (0..count).map(|line| format!("{line}\n")).collect();
+        let lines = lab.file("lines", &lines).display().to_string();
+        let submit = ["action", "submit", "p", "--lines", &lines, "--id", id, "--unique"];
+        lab.agx(&agq, &[&submit[..], options].concat())
+    };
+    submit("a", 3, &[]).expect(0);
+    submit("a", 3, &[]).expect(0);
+    assert!(submit("b", 4, &[]).expect(4).err.contains("Job is a duplicate of job-"));
+    assert!(submit("b", 4, &["--on-conflict", "ignore"]).expect(0).out.contains("action b has 1 job;"));
+    let left_out = submit("c", 4, &["--on-conflict", "ignore", "--wait"]).expect(0).out;
+    assert!(left_out.contains("another job stands for each input"), "{left_out}");
+    assert!(submit("d", 2, &["--on-conflict", "replace"]).expect(0).out.contains("action d has 2 jobs;"));
+    let shown = lab.agx(&agq, &["action", "status", "a"]).expect(0).out;
+    assert!(
+        shown.contains("cancelled  2") && shown.contains("unique     no two jobs with one key"),
+        "{shown}"
+    );
+    assert!(submit("e", 501, &[]).expect(4).err.contains("there are more than 500 inputs"));
+    let _agw = lab.agw(&agq, "w1", &[]);
+    lab.agx(&agq, &["action", "watch", "d"]).expect(0);
+    submit("f", 2, &["--wait"]).expect(0);
 }

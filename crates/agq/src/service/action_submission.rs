@@ -15,6 +15,7 @@ use agenix_rules::{
     action_bounds, blob, concurrency_key,
     job::{JobParams, NewJob},
     rejection::Rejection,
+    unique_jobs,
 };
 use serde_json::value::RawValue;
 
@@ -40,6 +41,7 @@ pub(crate) async fn submit(
 ) -> Result<(ActionId, usize)> {
     let plan = plan_for(app, by, &submission).await?;
     action::check(&submission, &plan, &app.settings.limits)?;
+    unique_jobs::check(&submission, app.settings.inputs_at_once)?;
     let (now, wishes) = (app.clock.now(), action::options(&submission));
     if let Some(agent) = by.agent {
         agent.terms.check(&submission, now)?;
@@ -97,18 +99,28 @@ pub(crate) async fn submit(
         action,
         booking: budget.map(|budget| budget.booking(0)),
     };
-    let added = app.store.add_action(new).await??;
-    match added {
-        // A client repeats a submission whose reply was lost, and gets the reply of the first one.
-        AddOutcome::New | AddOutcome::Same => {}
-        // Only unique jobs of the Open Job Spec have other jobs that stand for them.
-        AddOutcome::Differs | AddOutcome::Stands(_) => return Err(Rejection::ActionExists(action_id).into()),
-    }
+    let jobs_created = add(app, new).await?;
     if let Some(plan_id) = staged_plan {
         // Boxed, because every submission contains the future.
         Box::pin(staged_jobs::recheck(app, &plan_id, &action_id)).await?;
     }
     Ok((action_id, jobs_created))
+}
+
+/// Stores an action with one write, and returns the number of its jobs. A client repeats a
+/// submission whose reply was lost, and gets the reply of the first one.
+async fn add(app: &AppState, new: NewAction) -> Result<usize> {
+    let (action_id, submitted) = (new.action.action_id.clone(), new.jobs.len());
+    let may_leave_out = new.may_leave_out();
+    match app.store.add_action(new).await?? {
+        AddOutcome::Same if may_leave_out => {
+            let known = app.store.action(&action_id).await?;
+            Ok(known.map_or(0, |(known, _)| usize::try_from(known.total_jobs).unwrap_or(usize::MAX)))
+        }
+        AddOutcome::New | AddOutcome::Same => Ok(submitted),
+        AddOutcome::Stands(stands) => Ok(submitted.saturating_sub(stands.len())),
+        AddOutcome::Differs => Err(Rejection::ActionExists(action_id).into()),
+    }
 }
 
 /// Returns the plan of a submission. For an agent, the plans of others do not exist.

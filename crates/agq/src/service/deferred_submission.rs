@@ -20,6 +20,7 @@ use agenix_rules::{
     ojs::{self, JobSubmission},
     owner::Owner,
     rejection::Rejection,
+    unique_jobs,
     workflow::{Nested, StepInputs, StepObservation, StepState, WorkflowKind, WorkflowStep},
 };
 use serde::Serialize;
@@ -65,7 +66,21 @@ pub(crate) async fn check(app: &AppState, document: &RawValue, takes_inputs: boo
         action::check_key_takes_outputs(&submission)?;
     }
     blob::check_reads_none(&plan)?;
+    unique_jobs::check(&submission, app.settings.inputs_at_once)?;
     Ok(action::check(&submission, &plan, &app.settings.limits)?)
+}
+
+/// Checks that a submission of the document stores it, because the next step waits for its end.
+pub(crate) fn check_is_stored(document: &RawValue) -> Result<()> {
+    if is_action(document) && action::may_leave_out(&read_action(document)?) {
+        return Err(Rejection::InvalidAction(
+            "unique.on_conflict is ignore, and the next steps would wait for an action that nobody stores: use reject or \
+             replace"
+                .into(),
+        )
+        .into());
+    }
+    Ok(())
 }
 
 fn read_job(app: &AppState, document: &RawValue) -> Result<JobSubmission> {

@@ -51,6 +51,7 @@ pub(super) fn booked(usage: &Usage, booking: &Booking, jobs: usize, plans: u64) 
 pub(super) fn may_be_same(known: &Action, new: &NewAction) -> bool {
     let count = new.jobs.len() as u64;
     // An open action may have grown after its submission.
-    let fits = known.total_jobs == count || (known.wishes.open && known.total_jobs > count);
+    let has_grown = known.wishes.open && known.total_jobs > count;
+    let fits = known.total_jobs == count || has_grown || new.may_leave_out();
     fits && action::is_same(known, &new.action)
 }

@@ -20,8 +20,8 @@ pub(super) struct DedupResult {
 }
 
 impl DedupResult {
-    pub(super) fn adds(&self, job: &NewJob) -> bool {
-        !self.stands.iter().any(|stand| stand.job_id == job.job_id)
+    pub(super) fn adds(&self, job_id: &JobId) -> bool {
+        !self.stands.iter().any(|stand| stand.job_id == *job_id)
     }
 }
 

@@ -30,7 +30,7 @@ const VERSION: u32 = 1;
 pub(crate) enum ExportRecord {
     Plan(StoredPlan),
     Action {
-        action: Action,
+        action: Box<Action>,
         tally: JobCounts,
     },
     /// Job with lane 0, because every store numbers its lanes itself.

@@ -96,6 +96,11 @@ pub(crate) struct NewAction {
 }
 
 impl NewAction {
+    /// Returns true if the action may be stored without some of its jobs, for which others stand.
+    pub(crate) fn may_leave_out(&self) -> bool {
+        self.action.wishes.scheduling.inputs_hash.is_some()
+    }
+
     /// Returns the blobs that the inputs name.
     pub(crate) fn blobs(&self) -> BTreeSet<BlobHash> {
         self.input_blobs.iter().flat_map(|(_, blobs)| blobs).copied().collect()

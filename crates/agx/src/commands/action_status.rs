@@ -47,6 +47,7 @@ fn text(status: &ActionStatus) -> String {
     let concurrency = status.concurrency.as_ref().map(|ConcurrencyKey { key, max_running }| {
         format!("\n  at once    at most {max_running} with the same key {key}")
     });
+    let unique = if status.unique.is_some() { "\n  unique     no two jobs with one key" } else { "" };
     let open = if status.open { "\n  open       takes more inputs" } else { "" };
     let halted = status.halted.as_ref();
     let halted = halted
@@ -60,6 +61,7 @@ fn text(status: &ActionStatus) -> String {
         + &at_once
         + &rate
         + &concurrency.unwrap_or_default()
+        + unique
         + open
         + &halted
         + &ended

@@ -13,7 +13,9 @@ use super::{
     action_inputs::{InputFiles, inputs},
     concurrency_args::ConcurrencyArgs,
     labels::{Label, labels, parse_label},
-    new_id, verdict,
+    new_id,
+    unique_args::UniqueArgs,
+    verdict,
 };
 use crate::{
     documents::ActionSubmitted,
@@ -51,6 +53,8 @@ pub(crate) struct SubmitArgs {
     pub(crate) rate: Option<StartRate>,
     #[command(flatten)]
     pub(crate) concurrency: ConcurrencyArgs,
+    #[command(flatten)]
+    pub(crate) unique: UniqueArgs,
     /// Do not start the jobs before this time, as 2026-01-31T08:00:00Z
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "delay")]
     pub(crate) run_at: Option<Timestamp>,
@@ -84,6 +88,7 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
         max_running: args.max_running,
         rate: args.rate,
         concurrency: args.concurrency.given().map(|key| args.concurrency.with(key.to_owned())),
+        unique: args.unique.read(),
         run_at: args.run_at,
         delay_secs: args.delay.map(|delay| delay.as_secs_f64()),
         open: args.open,
@@ -93,9 +98,13 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
     let mut agq = RetryingClient::new(server.server()?, server.connect().await?, output);
     let submitted = chunked_submit::submit(&mut agq, action, output).await?;
     let (action_id, count) = (submitted.action_id, submitted.jobs_created);
-    if !args.wait {
+    let is_left_out = count == 0 && !args.open;
+    if !args.wait || is_left_out {
         let data = ActionSubmitted { action_id: action_id.clone(), jobs_created: count };
         return output.show("action.submit", &data, |_| {
+            if is_left_out {
+                return "another job stands for each input, so agq has stored no action".into();
+            }
             if args.open {
                 return format!(
                     "action {action_id} has {} and is open: `agx action add {action_id}` adds inputs, and \

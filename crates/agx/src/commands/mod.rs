@@ -44,6 +44,7 @@ mod raw_arg;
 pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod suggest;
+mod unique_args;
 pub(crate) mod up;
 pub(crate) mod worker;
 pub(crate) mod workflow;

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{ConcurrencyKey, Halt, Quantities, StartRate, is_default};
+use super::{ConcurrencyKey, Halt, Quantities, StartRate, UniqueJobs, is_default};
 use crate::{
     ids::{ActionId, PlanId, QueueName},
     time::Timestamp,
@@ -51,6 +51,9 @@ pub struct ActionSubmission {
     /// Concurrency key of its jobs, instead of the two bounds of the action. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<ConcurrencyKey>,
+    /// Uniqueness of its jobs. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unique: Option<UniqueJobs>,
     /// Labels of the submitter, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -77,6 +80,7 @@ impl ActionSubmission {
             max_running: None,
             rate: None,
             concurrency: None,
+            unique: None,
             labels: BTreeMap::new(),
             resources: Quantities::default(),
         }
@@ -136,6 +140,9 @@ pub struct ActionStatus {
     /// Concurrency key of its jobs, left out if they have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<ConcurrencyKey>,
+    /// Uniqueness of its jobs, left out if it was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unique: Option<UniqueJobs>,
     /// Labels of the submitter, left out if there are none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

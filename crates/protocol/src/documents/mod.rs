@@ -27,6 +27,7 @@ mod secret;
 mod start_rate;
 mod strict;
 mod task_result;
+mod unique_jobs;
 mod worker;
 
 use serde::de::DeserializeOwned;
@@ -69,6 +70,7 @@ pub use secret::{secret_of_tag, secret_tag};
 pub use start_rate::{BadStartRate, StartRate};
 pub use strict::{MAX_DEPTH, check_depth, check_fields};
 pub use task_result::{CapturedOutput, TaskResult};
+pub use unique_jobs::{UniqueConflict, UniqueJobs};
 pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};
 
 /// Error of a document: the place, and then the reason.

@@ -1,6 +1,6 @@
 //! Bounds of a submission on when and where its jobs run.
 
-use agenix_protocol::documents::{ConcurrencyKey, Quantities, StartRate};
+use agenix_protocol::documents::{ConcurrencyKey, Quantities, StartRate, UniqueJobs};
 use serde::{Deserialize, Serialize};
 
 /// Bounds of a submission on when and where its jobs run. Stored as a JSON object, so that versions
@@ -17,6 +17,12 @@ pub struct SchedulingOptions {
     /// Concurrency key of the jobs; `None` for no key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<ConcurrencyKey>,
+    /// Uniqueness of the jobs; `None` if they need not be unique.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unique: Option<UniqueJobs>,
+    /// Hash of the submitted inputs, if the action may have been stored without some of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inputs_hash: Option<String>,
 }
 
 impl SchedulingOptions {

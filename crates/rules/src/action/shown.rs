@@ -30,6 +30,7 @@ pub fn status(action: &Action, counts: &JobCounts) -> ActionStatus {
         rate: action.wishes.scheduling.rate,
         resources: action.wishes.scheduling.resources.clone(),
         concurrency: action.wishes.scheduling.concurrency.clone(),
+        unique: action.wishes.scheduling.unique.clone(),
         labels: action.labels.clone(),
         owner: action.owner.as_ref().map(Owner::to_string),
     };

@@ -9,13 +9,13 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use serde_json::{Map, Value, value::RawValue};
-use sha2::{Digest, Sha256};
 
 use super::{
     DEFAULT_QUEUE, PLAN_PREFIX, VISIBILITY_MS,
     options::{OptionReader, invalid},
 };
 use crate::{
+    hash,
     job::{Ojs, Unique},
     limit::LimitTerms,
     rejection::Rejection,
@@ -24,7 +24,7 @@ use crate::{
 /// Maximum number of bytes of a job type, and of the name of a queue.
 const MAX_NAME_BYTES: usize = 128;
 /// Default states in which an earlier job counts as a duplicate: all in which a job has not ended.
-const COUNTING: [&str; 5] = ["available", "active", "scheduled", "retryable", "pending"];
+pub(crate) const COUNTING: [&str; 5] = ["available", "active", "scheduled", "retryable", "pending"];
 
 /// Fields of a document, each as the submitter wrote it.
 type JobDocumentFields = BTreeMap<String, Box<RawValue>>;
@@ -299,13 +299,8 @@ fn read_unique(
         };
         common.insert(key, value);
     }
-    let mut key = String::with_capacity(64);
-    for byte in Sha256::digest(to_json(&common)) {
-        use std::fmt::Write;
-        let _infallible = write!(key, "{byte:02x}");
-    }
     Ok(Unique {
-        key,
+        key: hash::of_json(&common),
         on_conflict: unique.on_conflict()?,
         states: unique.texts("states")?.unwrap_or_else(|| COUNTING.map(String::from).into()),
         period_ms: unique.period()?,
@@ -313,7 +308,7 @@ fn read_unique(
 }
 
 /// Converts JSON so that different integers differ; one that fits no type becomes a string.
-fn exact(raw: &RawValue) -> Value {
+pub(crate) fn exact(raw: &RawValue) -> Value {
     let text = raw.get();
     match text.as_bytes().first() {
         Some(b'{') => {

@@ -6,6 +6,7 @@ mod envelope;
 mod options;
 
 pub use duration::parse_duration;
+pub(crate) use envelope::{COUNTING, exact};
 pub use envelope::{JobSubmission, check_queue, is_uuid_v7, read};
 pub use options::MAX_MS;
 

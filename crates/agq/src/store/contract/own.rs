@@ -73,7 +73,7 @@ fn change_note(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
 }
 
 /// Parses a submission such as `submit a jobs=2 queue=q unique=k conflict=ignore limit=l
-/// concurrency=1 expires=50 attempts=2 named=yes visibility=0`, with the options of
+/// concurrency=1 expires=50 attempts=2 named=yes visibility=0 hash=h`, with the options of
 /// [`budgets::budget`].
 fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let action_id: ActionId = id(args)?;
@@ -125,7 +125,8 @@ fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
         })
     };
     let jobs = (0..count).map(new_job).collect::<Result<_, _>>()?;
-    let action = Action::new(action_id, plan_id, now);
+    let mut action = Action::new(action_id, plan_id, now);
+    action.wishes.scheduling.inputs_hash = args.take_key("hash").map(str::to_owned);
     let new = NewAction {
         action,
         needs: Needs::default(),

@@ -107,7 +107,7 @@ fn export_all(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<
     )?;
     session.walk(queries::ALL_ACTIONS, |row| {
         let (action, tally) = queries::action_of(row)?;
-        sink(ExportRecord::Action { action, tally })
+        sink(ExportRecord::Action { action: Box::new(action), tally })
     })?;
     export_jobs(session, sink)?;
     session.walk("SELECT queue FROM agq.paused ORDER BY queue", |row| {

@@ -30,7 +30,7 @@ fn hand_out(snapshot: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> 
     tables.actions.for_each(|id, action| {
         let tally = tables.tallies.get(id)?.map(|tally| decode(tally.value()));
         let tally = tally.transpose()?.unwrap_or_default();
-        sink(ExportRecord::Action { action: decode(action)?, tally })
+        sink(ExportRecord::Action { action: Box::new(decode(action)?), tally })
     })?;
     jobs(&tables, sink)?;
     tables.paused.for_each(|queue, ()| sink(ExportRecord::Paused { queue: queue.to_owned() }))?;
