@@ -62,7 +62,7 @@ pub fn check(action: &ActionSubmission, plan: &Plan, limits: &Limits) -> Result<
         return invalid("max_running is 0: use 1 or more".into());
     }
     labels::check(&action.labels).map_err(Rejection::InvalidAction)?;
-    concurrency_key::check(action).map_err(Rejection::InvalidAction)?;
+    concurrency_key::check(action, plan).map_err(Rejection::InvalidAction)?;
     check_inputs(&action.inputs, plan, limits)?;
     let concurrency = action.concurrency.as_ref();
     concurrency.map_or(Ok(()), |key| concurrency_key::check_inputs(key, &action.inputs, limits))

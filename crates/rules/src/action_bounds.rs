@@ -1,14 +1,11 @@
-//! Bounds that an action gives to each of its jobs: the bound on its running jobs and the rate of
-//! their starts, which are a [limit](crate::limit) whose key names the action; its
+//! Bounds that an action or its plan gives to each job: the bound on the running jobs and the rate
+//! of their starts, which are a [limit](crate::limit) whose key names the action or the plan; the
 //! [concurrency key](crate::concurrency_key), which is another limit; the
 //! [uniqueness](crate::unique_jobs); and the [budget](crate::budget).
 
 use std::{collections::HashMap, sync::Arc};
 
-use agenix_protocol::{
-    documents::{Plan, StartRate},
-    ids::PlanId,
-};
+use agenix_protocol::{documents::Plan, ids::PlanId};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -34,12 +31,17 @@ pub fn overrides(
 ) -> Result<Vec<Option<Arc<JobOverrides>>>, Rejection> {
     let options = &action.wishes.scheduling;
     let (plan_id, owner) = (&action.plan_id, action.owner.as_ref());
-    let of_action = limit(action).map(|terms| (format!("action:{}", action.action_id), terms));
+    let (of_action, of_plan) = (limit(action), plan::limit(plan_id, plan));
+    if of_plan.is_some() && (of_action.is_some() || options.concurrency.is_some()) {
+        // `action::check` refuses both, so the plan had no bounds when the action was submitted.
+        return Err(Rejection::PlanReplaced(plan_id.clone()));
+    }
+    let common = of_action.or(of_plan);
     let mut shared: HashMap<Option<String>, Arc<JobOverrides>> = HashMap::new();
     let mut of_input = |input: &RawValue| -> Result<Option<Arc<JobOverrides>>, String> {
         let limit = match &options.concurrency {
             Some(key) => Some((concurrency_key::limit_key(key, owner, input)?, concurrency_key::terms(key))),
-            None => of_action.clone(),
+            None => common.clone(),
         };
         if let Some(unique) = &options.unique {
             let unique = unique_jobs::of_input(unique, (plan_id, owner), input)?;
@@ -103,20 +105,17 @@ pub fn check_same_needs(
     plan_id: &PlanId,
     stored: &Needs,
 ) -> Result<(), Rejection> {
-    // Limit and budget belong to the job, and not to its plan.
-    let (limit, budget) = (stored.limit.clone(), stored.budget.clone());
+    // Limit and budget belong to the job, and not to its plan, unless the plan has bounds.
+    let of_plan = plan::limit(plan_id, plan).map(|(key, _)| key);
+    let (limit, budget) = (of_plan.or_else(|| stored.limit.clone()), stored.budget.clone());
     let now = Needs { limit, budget, ..needs(action, plan) };
     if now == *stored { Ok(()) } else { Err(Rejection::PlanReplaced(plan_id.clone())) }
 }
 
-/// Returns the terms of the limit of an action. `None` without a bound.
-fn limit(action: &Action) -> Option<LimitTerms> {
-    let (concurrency, rate) = (action.max_running, action.wishes.scheduling.rate);
-    if concurrency.is_none() && rate.is_none() {
-        return None;
-    }
-    let (rate, period_ms) = rate.map_or((None, 0), |StartRate { jobs, period_ms }| (Some(jobs), period_ms));
-    Some(LimitTerms { concurrency, rate, period_ms })
+/// Returns the limit of an action, and its key. `None` without a bound of the action.
+fn limit(action: &Action) -> Option<(String, LimitTerms)> {
+    let terms = LimitTerms::new(action.max_running, action.wishes.scheduling.rate)?;
+    Some((format!("action:{}", action.action_id), terms))
 }
 
 #[cfg(test)]
@@ -129,7 +128,7 @@ mod tests {
     };
     use serde_json::value::RawValue;
 
-    use super::{Action, JobOverrides, JobParams, LimitTerms, Rejection, check_same_needs, needs};
+    use super::{Action, JobOverrides, JobParams, LimitTerms, Needs, Rejection, check_same_needs, needs};
     use crate::{
         action::{ActionOptions, SchedulingOptions},
         budget::JobBudget,
@@ -233,6 +232,39 @@ mod tests {
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
         let replaced = check_same_needs(&action, &other, &action.plan_id, &needs(&action, &plan));
         assert_eq!(replaced, Err(Rejection::PlanReplaced(action.plan_id)));
+    }
+
+    #[test]
+    fn bounds_of_a_plan_are_a_limit_of_all_its_actions() {
+        let plan: Plan = parse(
+            br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}],"max_running":4,"rate":"3/10s"}"#,
+        )
+        .unwrap();
+        let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
+        let own = overrides(&action, &plan, &JobParams::default()).unwrap();
+        assert_eq!(own.needs.limit.as_deref(), Some("plan:p"));
+        let terms = LimitTerms { concurrency: Some(4), rate: Some(3), period_ms: 10_000 };
+        assert_eq!(own.limit, Some(terms));
+        let bounded = Action { max_running: Some(2), ..action };
+        let both = of_inputs(&bounded, &plan, "[{}]").unwrap_err();
+        assert_eq!(both, Rejection::PlanReplaced("p".parse().unwrap()));
+    }
+
+    #[test]
+    fn plan_with_bounds_retries_only_jobs_under_its_limit() {
+        let unbounded: Plan =
+            parse(br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#).unwrap();
+        let bounded = Plan { max_running: Some(2), ..unbounded.clone() };
+        let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
+        let may_retry = |plan: &Plan, key: Option<&str>| {
+            let stored = Needs { limit: key.map(str::to_owned), ..needs(&action, plan) };
+            check_same_needs(&action, plan, &action.plan_id, &stored).is_ok()
+        };
+        assert!(may_retry(&bounded, Some("plan:p")));
+        assert!(!may_retry(&bounded, None) && !may_retry(&bounded, Some("action:a")));
+        for key in [None, Some("plan:p"), Some("action:a")] {
+            assert!(may_retry(&unbounded, key), "{key:?}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use agenix_protocol::{
-    documents::{ActionSubmission, ConcurrencyKey},
+    documents::{ActionSubmission, ConcurrencyKey, Plan},
     limits::{Limits, exceeds},
 };
 use serde_json::value::RawValue;
@@ -17,14 +17,28 @@ use crate::{key_template::KeyTemplate, limit::LimitTerms, owner::Owner, rejectio
 /// Beginning of the key of each limit that stands for a concurrency key.
 const PREFIX: &str = "concurrency:";
 /// Beginnings of the keys of limits that agq makes. Jobs of the Open Job Spec cannot choose them.
-pub const RESERVED: [&str; 2] = ["action:", PREFIX];
+pub const RESERVED: [&str; 3] = ["action:", PREFIX, "plan:"];
 
 fn template(concurrency: &ConcurrencyKey) -> KeyTemplate<'_> {
     KeyTemplate { name: "concurrency.key", template: &concurrency.key }
 }
 
-/// Checks the concurrency key of an action, whatever inputs the action gets.
-pub(crate) fn check(action: &ActionSubmission) -> Result<(), String> {
+/// Checks the concurrency key of an action, whatever inputs the action gets, and that each of its
+/// jobs has one limit at most.
+pub(crate) fn check(action: &ActionSubmission, plan: &Plan) -> Result<(), String> {
+    let own = [
+        ("max_running", action.max_running.is_some()),
+        ("rate", action.rate.is_some()),
+        ("concurrency", action.concurrency.is_some()),
+    ];
+    let has_bounds = plan.max_running.is_some() || plan.rate.is_some();
+    if let (true, Some((own, _))) = (has_bounds, own.into_iter().find(|(_, is_given)| *is_given)) {
+        return Err(format!(
+            "{own} is given, and the plan {} has max_running or rate for all its jobs, and a job has one limit: leave \
+             {own} out, or submit a plan without these bounds",
+            action.plan_id
+        ));
+    }
     let Some(concurrency) = &action.concurrency else { return Ok(()) };
     if concurrency.max_running == 0 {
         return Err("concurrency.max_running is 0: use 1 or more".into());
@@ -96,7 +110,7 @@ mod tests {
     use agenix_protocol::{documents::parse, limits::Limits};
     use serde_json::value::RawValue;
 
-    use super::{ConcurrencyKey, Owner, check, check_inputs, limit_key, of_limit};
+    use super::{ConcurrencyKey, Owner, Plan, check, check_inputs, limit_key, of_limit};
 
     fn of_user() -> ConcurrencyKey {
         ConcurrencyKey { key: "user:{{input.user}}".into(), max_running: 2 }
@@ -125,18 +139,26 @@ mod tests {
 
     #[test]
     fn concurrency_key_and_other_bounds_exclude_each_other() {
-        let refused = |more: &str| {
+        let mut plan: Plan = parse(br#"{"tasks":[{"task_number":1,"command":"true"}]}"#).unwrap();
+        let refused = |plan: &Plan, more: &str| {
             let json = format!(r#"{{"plan_id":"p","inputs":[{{}}],"concurrency":{more}}}"#);
-            check(&parse(json.as_bytes()).unwrap())
+            check(&parse(json.as_bytes()).unwrap(), plan)
         };
-        assert_eq!(refused(r#"{"key":"a"}"#), Ok(()));
+        assert_eq!(refused(&plan, r#"{"key":"a"}"#), Ok(()));
         assert!(
-            refused(r#"{"key":"a"},"max_running":2"#).unwrap_err().starts_with("max_running and concurrency")
+            refused(&plan, r#"{"key":"a"},"max_running":2"#)
+                .unwrap_err()
+                .starts_with("max_running and concurrency")
         );
-        assert!(refused(r#"{"key":"a"},"rate":"2/s""#).unwrap_err().starts_with("rate and concurrency"));
-        let none = refused(r#"{"key":"a","max_running":0}"#).unwrap_err();
+        assert!(
+            refused(&plan, r#"{"key":"a"},"rate":"2/s""#).unwrap_err().starts_with("rate and concurrency")
+        );
+        let none = refused(&plan, r#"{"key":"a","max_running":0}"#).unwrap_err();
         assert_eq!(none, "concurrency.max_running is 0: use 1 or more");
-        assert_eq!(refused(r#"{"key":""}"#).unwrap_err(), "concurrency.key is empty");
+        assert_eq!(refused(&plan, r#"{"key":""}"#).unwrap_err(), "concurrency.key is empty");
+        plan.rate = Some("2/s".parse().unwrap());
+        let both = refused(&plan, r#"{"key":"a"}"#).unwrap_err();
+        assert!(both.starts_with("concurrency is given, and the plan p has max_running or rate"), "{both}");
     }
 
     #[test]

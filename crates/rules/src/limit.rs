@@ -5,7 +5,7 @@
 //! algorithm (GCRA, ITU-T I.371), a form of the token bucket: a whole period's jobs may start
 //! together, and further jobs are spaced evenly.
 
-use agenix_protocol::time::Timestamp;
+use agenix_protocol::{documents::StartRate, time::Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Terms of a limit.
@@ -20,6 +20,18 @@ pub struct LimitTerms {
     /// Period, in milliseconds.
     #[serde(default)]
     pub period_ms: u64,
+}
+
+impl LimitTerms {
+    /// Returns the terms with a maximum of running jobs and a maximum rate. `None` without both.
+    pub fn new(concurrency: Option<u64>, rate: Option<StartRate>) -> Option<Self> {
+        if concurrency.is_none() && rate.is_none() {
+            return None;
+        }
+        let (rate, period_ms) =
+            rate.map_or((None, 0), |StartRate { jobs, period_ms }| (Some(jobs), period_ms));
+        Some(Self { concurrency, rate, period_ms })
+    }
 }
 
 /// Stored state of a limit.

@@ -11,7 +11,7 @@ use agenix_protocol::{
     template,
 };
 
-use crate::{capability::Needs, input_type, rejection::Rejection};
+use crate::{capability::Needs, input_type, limit::LimitTerms, rejection::Rejection};
 
 /// Maximum of `max_retries` in a plan.
 pub const MAX_RETRIES: u32 = 1000;
@@ -38,6 +38,9 @@ pub fn check(plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
     }
     if plan.max_retries > MAX_RETRIES {
         return invalid(format!("max_retries is {}, max {MAX_RETRIES}", plan.max_retries));
+    }
+    if plan.max_running == Some(0) {
+        return invalid("max_running is 0: use 1 or more".into());
     }
     check_requires(&plan.requires).map_err(|reason| Rejection::InvalidPlan(format!("requires.{reason}")))?;
     check_sandbox(plan).map_err(Rejection::InvalidPlan)?;
@@ -208,6 +211,12 @@ fn check_input(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
 /// Checks that a plan can be deleted: it has no `active_jobs`, jobs that have not ended.
 pub fn check_unused(active_jobs: u64) -> Result<(), Rejection> {
     if active_jobs > 0 { Err(Rejection::PlanInUse) } else { Ok(()) }
+}
+
+/// Returns the limit of all jobs that run the plan `plan_id`, and its key. `None` without bounds.
+pub fn limit(plan_id: &PlanId, plan: &Plan) -> Option<(String, LimitTerms)> {
+    let terms = LimitTerms::new(plan.max_running, plan.rate)?;
+    Some((format!("plan:{plan_id}"), terms))
 }
 
 /// Returns the needs of jobs that run the plan and have no options of their own: its commands, its

@@ -1,12 +1,12 @@
 //! Bounds of an action: the number of its jobs that run at once, the rate of their starts, the
-//! number of jobs with one key that run at once, and jobs that are unique.
+//! number of jobs with one key that run at once, and jobs that are unique; and bounds of a plan.
 
 use std::{fs, path::Path, process::Command};
 
 use e2e::{Lab, Ran, eventually};
 
-/// Command of a job that writes the times of its start and of its end into a file of its own.
-const MEASURED: &str = "sh -c 'echo $(date +%s%N) > $1.start; sleep 0.05; date +%s%N > $1.end' sh";
+/// Script of a job that writes the times of its start and of its end into a file of its own.
+const MEASURED: &str = "echo $(date +%s%N) > $1.start; sleep 0.05; date +%s%N > $1.end";
 
 /// Returns the largest number of jobs that ran at one time.
 fn most_at_once(dir: &Path, jobs: u32) -> usize {
@@ -24,7 +24,7 @@ fn check(lab: &Lab, mut agx: Command, more: &[&str]) {
     fs::create_dir_all(&dir).unwrap();
     let dir = dir.display().to_string();
     agx.args(["map", "--max-running", "2", "--cwd", &dir]).args(more);
-    agx.args(["--", &format!("{MEASURED} {{}}"), ":::"]).args((1..=20).map(|job| job.to_string()));
+    agx.args(["--", &format!("sh -c '{MEASURED}' sh {{}}"), ":::"]).args((1..=20).map(|job| job.to_string()));
     Ran::from(agx.output().unwrap()).expect(0);
     assert!(most_at_once(Path::new(&dir), 20) <= 2);
 }
@@ -154,4 +154,30 @@ fn unique_jobs_of_an_action_are_compared_with_those_that_have_not_ended() {
     let _agw = lab.agw(&agq, "w1", &[]);
     lab.agx(&agq, &["action", "watch", "d"]).expect(0);
     submit("f", 2, &["--wait"]).expect(0);
+}
+
+#[test]
+fn max_running_of_a_plan_bounds_the_jobs_of_all_its_actions() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _workers = ["w1", "w2"].map(|name| lab.agw(&agq, name, &["--max-concurrent-jobs", "4"]));
+    let dir = lab.path().join("times");
+    fs::create_dir_all(&dir).unwrap();
+    let pipeline = format!("sh -c 'cd {} && {}' sh {{input.job}}", dir.display(), MEASURED);
+    let plan = ["plan", "from", &pipeline, "--id", "p", "--max-running", "2", "--submit"];
+    lab.agx(&agq, &plan).expect(0);
+    let submit = |id: &str, jobs: std::ops::RangeInclusive<u32>, more: &[&str]| {
+        let lines = lab.file(id, &jobs.map(|job| format!("{job}\n")).collect::<String>());
+        let lines = lines.display().to_string();
+        let submit = ["action", "submit", "p", "--lines", &lines, "--field", "job", "--id", id];
+        lab.agx(&agq, &[&submit[..], more].concat())
+    };
+    submit("a", 1..=10, &[]).expect(0);
+    submit("b", 11..=20, &[]).expect(0);
+    for id in ["a", "b"] {
+        lab.agx(&agq, &["action", "watch", id]).expect(0);
+    }
+    assert!(most_at_once(&dir, 20) <= 2);
+    let refused = submit("c", 1..=1, &["--max-running", "1"]).expect(4).err;
+    assert!(refused.contains("max_running is given, and the plan p has max_running or rate"), "{refused}");
 }

@@ -159,6 +159,8 @@ fn no_plan() -> Plan {
         requires: Requires::default(),
         sandbox: None,
         inputs: BTreeMap::new(),
+        max_running: None,
+        rate: None,
     }
 }
 

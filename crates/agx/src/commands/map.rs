@@ -189,6 +189,8 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
         requires: Requires { tags: required_tags(&pipeline.tasks), ..Requires::default() },
         sandbox: None,
         inputs: BTreeMap::new(),
+        max_running: None,
+        rate: None,
     };
     identified(args.sandbox.profile.apply(plan), "map")
 }

@@ -67,7 +67,9 @@ mod tests {
             "pipefail": false,
             "requires": {"tools": ["v-tool"], "tags": ["v-tag"], "labels": {"v-label": "v-of-label"}},
             "sandbox": {"profile": "v-profile"},
-            "inputs": {"v-field": {"type": "path", "under": "/v-under"}}
+            "inputs": {"v-field": {"type": "path", "under": "/v-under"}},
+            "max_running": 76,
+            "rate": "77/m"
         })
     }
 

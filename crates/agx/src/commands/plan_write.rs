@@ -8,7 +8,7 @@ use std::{
 };
 
 use agenix_protocol::{
-    documents::{Plan, Task, parse},
+    documents::{Plan, StartRate, Task, parse},
     ids::PlanId,
     limits::Limits,
 };
@@ -42,6 +42,13 @@ pub(crate) struct FromArgs {
     /// a shell
     #[arg(long)]
     pub(crate) pipefail: bool,
+    /// Maximum number of jobs of all actions of the plan that run at once [default: no maximum]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) max_running: Option<u64>,
+    /// Maximum rate at which the jobs of all actions of the plan start, as 10/s or 3/10s [default:
+    /// no maximum]
+    #[arg(long, value_name = "JOBS/TIME")]
+    pub(crate) rate: Option<StartRate>,
     /// Number of retries of a failed job
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) retries: u32,
@@ -180,6 +187,8 @@ fn plan_of(args: &FromArgs) -> Result<Plan> {
         requires: agenix_protocol::documents::Requires::default(),
         sandbox: None,
         inputs: BTreeMap::new(),
+        max_running: args.max_running,
+        rate: args.rate,
     }))
 }
 

@@ -249,6 +249,8 @@ fn plan(tasks: Vec<Task>, args: &RunArgs) -> Result<Plan> {
         requires: Requires { tags, ..Requires::default() },
         sandbox: None,
         inputs: BTreeMap::new(),
+        max_running: None,
+        rate: None,
     };
     identified(args.sandbox.profile.apply(plan), "run")
 }

@@ -130,7 +130,7 @@ fn why_ready(reason: &str, queue: &str, rate: Option<StartRate>) -> Option<Strin
         let is_limited = reason.starts_with("Its limit");
         return is_limited.then(|| format!("agx: nothing runs: the rate of this action is {rate}. {reason}"));
     }
-    if reason.starts_with("It waits because") {
+    if ["It waits because", "Its limit 'plan:"].iter().any(|shared| reason.starts_with(shared)) {
         return Some(format!("agx: no job of this action runs. The first one: {reason}"));
     }
     if reason.contains("a worker must ask for jobs") {
@@ -323,6 +323,7 @@ mod tests {
         assert!(why_ready(ready, "q", None).unwrap().contains("`agw --queues q`"));
         let of_key = "It waits because 1 of at most 1 jobs with the concurrency key 'u' are running.";
         assert!(why_ready(of_key, "q", None).unwrap().ends_with(of_key));
+        assert!(why_ready("Its limit 'plan:p' permits the next start in 9 s.", "q", None).is_some());
         assert!(
             why_ready("No worker that could run it accepts jobs now; w comes closest.", "q", None).is_some()
         );

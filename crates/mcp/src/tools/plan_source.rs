@@ -42,6 +42,8 @@ pub(crate) fn of_pipeline(settings: &Settings, pipeline: &str, options: Pipeline
         requires,
         sandbox: settings.profile.clone().map(|profile| PlanSandbox { profile }),
         inputs: BTreeMap::new(),
+        max_running: None,
+        rate: None,
     };
     check(&plan, &Limits::default())?;
     Ok(plan)

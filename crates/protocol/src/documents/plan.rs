@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{InputType, PlanSandbox, Quantities, is_default};
+use super::{InputType, PlanSandbox, Quantities, StartRate, is_default};
 use crate::{ids::PlanId, template, time::Timestamp};
 
 /// Plan document.
@@ -41,6 +41,12 @@ pub struct Plan {
     /// Types of the fields of inputs, by the field that placeholders name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<String, InputType>,
+    /// Maximum number of running jobs of all actions of the plan. Default: no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_running: Option<u64>,
+    /// Maximum rate at which the jobs of all actions of the plan start. Default: no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<StartRate>,
 }
 
 /// Value that stands for a hidden value of an environment variable.

@@ -183,7 +183,7 @@ impl<'f> OptionReader<'f> {
         }
         if let Some(reserved) = RESERVED.into_iter().find(|reserved| key.starts_with(reserved)) {
             return Err(wrong(&format!(
-                ".key begins with '{reserved}', as the keys that agq makes for actions: use another key"
+                ".key begins with '{reserved}', as the keys that agq makes: use another key"
             )));
         }
         if let Some(other) = self.text("on_limit")?.filter(|word| *word != "wait") {

@@ -5,7 +5,7 @@ use agenix_protocol::{
     limits::Limits,
 };
 
-use super::{check, check_size, needs};
+use super::{check, check_size, limit, needs};
 
 fn plan(tasks: &str) -> Plan {
     parse(format!(r#"{{"tasks":[{tasks}]}}"#).as_bytes()).unwrap()
@@ -237,4 +237,16 @@ fn types_of_inputs_are_legal_and_used() {
         let refused = refusal(inputs).unwrap_err();
         assert!(refused.contains(reason), "{inputs}: {refused}");
     }
+}
+
+#[test]
+fn plan_has_the_limit_of_its_bounds() {
+    let plan_id = "p".parse().unwrap();
+    let unbounded = plan(r#"{"task_number":1,"command":"a"}"#);
+    let bounded = Plan { max_running: Some(2), ..unbounded.clone() };
+    let (key, terms) = limit(&plan_id, &bounded).unwrap();
+    assert_eq!((key.as_str(), terms.concurrency, limit(&plan_id, &unbounded)), ("plan:p", Some(2), None));
+    let none = Plan { max_running: Some(0), ..unbounded };
+    let refused = check(&none, &Limits::default()).unwrap_err().to_string();
+    assert!(refused.ends_with("max_running is 0: use 1 or more"), "{refused}");
 }

@@ -51,6 +51,14 @@ fn errors_name_the_invalid_field() {
             r#"{"type":"a","args":[],"options":{"rate_limit":{"rate":0}}}"#,
             "options.rate_limit lets no job through",
         ),
+        (
+            r#"{"type":"a","args":[],"options":{"rate_limit":{"rate":1,"key":"concurrency:::x"}}}"#,
+            "options.rate_limit.key begins with 'concurrency:', as the keys that agq makes",
+        ),
+        (
+            r#"{"type":"a","args":[],"options":{"rate_limit":{"rate":1,"key":"plan:p"}}}"#,
+            "options.rate_limit.key begins with 'plan:'",
+        ),
         (r#"{"type":"a","args":[],"options":{"unique":{"keys":["x"]}}}"#, "options.unique.keys has 'x'"),
         (r#"{"type":"plan.p","args":["x"]}"#, "a list of one object"),
         (r#"{"type":"plan.a/b","args":[{}]}"#, "type: plan_id 'a/b'"),
