@@ -93,6 +93,26 @@ fn a_step_that_cannot_be_submitted_says_why() {
 }
 
 #[test]
+fn keys_of_a_step_fit_what_the_step_before_leaves() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let http = Http::of(&lab, &agq);
+    lab.submit_plan(&agq, r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#);
+    let refused = |options: &str| {
+        let steps = format!(r#"[{{"type":"one","args":[]}},{{"plan_id":"p",{options}}}]"#);
+        let refused = http.ask("POST", "/workflows", &format!(r#"{{"type":"chain","steps":{steps}}}"#));
+        assert_eq!((refused.status, refused.code()), (400, "invalid_request"), "{}", refused.text);
+        refused.text
+    };
+    let key = refused(r#""concurrency":{"key":"{{input.user}}"}"#);
+    assert!(key.contains("no field 'user', which concurrency.key uses: use output, input, job_id"), "{key}");
+    let left_out = refused(r#""inputs":[{}],"unique":{"on_conflict":"ignore"}"#);
+    assert!(left_out.contains("unique.on_conflict is ignore"), "{left_out}");
+    let twice = refused(r#""inputs":[{},{}],"unique":{}"#);
+    assert!(twice.contains("inputs[1] has the same unique key as inputs[0]"), "{twice}");
+}
+
+#[test]
 fn a_schedule_is_one_at_both_apis() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
