@@ -79,7 +79,7 @@ pub fn options(action: &ActionSubmission) -> ActionOptions {
         unique: action.unique.clone(),
         inputs_hash: inputs::hash_of_inputs(action),
     };
-    ActionOptions { run_at: action.run_at, delay_ms, open: action.open, scheduling: Box::new(scheduling) }
+    ActionOptions { run_at: action.run_at, delay_ms, open: action.open, scheduling }
 }
 
 /// Returns the earliest time of a run for jobs of an action that is submitted at `now`.
@@ -152,7 +152,7 @@ pub struct ActionOptions {
     pub open: bool,
     /// Bounds on when and where the jobs run.
     #[serde(default, skip_serializing_if = "SchedulingOptions::is_default", with = "scheduling::json_text")]
-    pub scheduling: Box<SchedulingOptions>,
+    pub scheduling: SchedulingOptions,
 }
 
 impl Action {

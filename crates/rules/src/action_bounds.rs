@@ -155,7 +155,7 @@ mod tests {
         let plan: Plan = parse(br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#).unwrap();
         let concurrency = Some(ConcurrencyKey { key: "user:{{input.user}}".into(), max_running: 2 });
         let scheduling = SchedulingOptions { concurrency, ..SchedulingOptions::default() };
-        let wishes = ActionOptions { scheduling: Box::new(scheduling), ..ActionOptions::default() };
+        let wishes = ActionOptions { scheduling, ..ActionOptions::default() };
         let action =
             Action { wishes, ..Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1)) };
         let all = of_inputs(&action, &plan, r#"[{"user":7},{"user":8},{"user":7}]"#).unwrap();
@@ -194,7 +194,7 @@ mod tests {
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
         let scheduling =
             SchedulingOptions { rate: Some("3/10s".parse().unwrap()), ..SchedulingOptions::default() };
-        let wishes = ActionOptions { scheduling: Box::new(scheduling), ..ActionOptions::default() };
+        let wishes = ActionOptions { scheduling, ..ActionOptions::default() };
         let limit = |max_running| {
             let action = Action { max_running, wishes: wishes.clone(), ..action.clone() };
             let own = overrides(&action, &plan, &JobParams::default()).unwrap();
@@ -214,7 +214,7 @@ mod tests {
                 resources: parse(own.as_bytes()).unwrap(),
                 ..SchedulingOptions::default()
             };
-            let wishes = ActionOptions { scheduling: Box::new(scheduling), ..ActionOptions::default() };
+            let wishes = ActionOptions { scheduling, ..ActionOptions::default() };
             let action =
                 Action { wishes, ..Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1)) };
             let needs = needs(&action, &plan);

@@ -7,6 +7,7 @@ use agenix_protocol::{
         PROGRAM_PATHS, Plan, Quantities, Requires, Task, is_profile_name, profile_of_sandbox_tag,
         sandbox_tag, secret_tag,
     },
+    ids::PlanId,
     limits::{Limits, exceeds},
     template,
 };

@@ -81,7 +81,12 @@ mod tests {
     use super::{MIN_SHARED, SharedAbilities};
 
     fn with_command(command: String) -> Abilities {
-        Abilities::Worker { commands: [command].into(), tags: Default::default(), profiles: None, offered: Default::default() }
+        Abilities::Worker {
+            commands: [command].into(),
+            tags: Default::default(),
+            profiles: None,
+            offered: Default::default(),
+        }
     }
 
     #[test]

@@ -43,7 +43,7 @@ mod tests {
         assert_eq!(decode::<ActionOptions>(&stored).unwrap(), options);
         let scheduling =
             SchedulingOptions { rate: Some("3/10s".parse().unwrap()), ..SchedulingOptions::default() };
-        let bounded = ActionOptions { scheduling: Box::new(scheduling), ..options };
+        let bounded = ActionOptions { scheduling, ..options };
         assert_eq!(decode::<ActionOptions>(&encode(&bounded).unwrap()).unwrap(), bounded);
     }
 
