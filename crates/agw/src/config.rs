@@ -14,6 +14,8 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use serde_json::{Map, Value};
 
+use crate::resources::{self, DeclaredResource};
+
 /// Tag with the public key that signs provenance.
 pub(crate) const PROVENANCE_KEY: &str = "provenance-key";
 /// Maximum grace period in seconds: one year.
@@ -79,6 +81,13 @@ pub(crate) struct Config {
     /// Maximum number of jobs that run at the same time, 1 to 10,000 [default: the number of CPUs]
     #[arg(long, env = "AGW_MAX_CONCURRENT_JOBS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max_concurrent_jobs: Option<u32>,
+    /// Resource that jobs may want a quantity of: cpus=3.5, memory=16G, gpus=2, gpus=0,1 with the
+    /// indices or UUIDs of GPUs, or any other name, as licences=3; 0 withdraws a resource. May be
+    /// given several times, or with blanks between [default: the CPUs, the memory and the GPUs of
+    /// this machine]
+    #[arg(long = "resource", env = "AGW_RESOURCES", value_name = "NAME=AMOUNT", value_delimiter = ' ',
+        value_parser = resources::parse)]
+    pub(crate) resources: Vec<DeclaredResource>,
     /// Maximum number of jobs to claim ahead for each slot, 0 to 100. The worker claims one ahead
     /// while jobs take less than 200 ms on average, and as many as take 40 ms together while jobs
     /// are shorter. 0 claims only jobs that can start at once

@@ -39,6 +39,7 @@ mod config_file;
 mod exec;
 mod jobs;
 mod report;
+mod resources;
 mod sandbox_check;
 mod stats;
 mod subcommands;
@@ -72,6 +73,7 @@ use crate::{
     exec::{
         admission::Admission,
         inherited_limit,
+        memory_bound::MemoryBounds,
         open_file_limit::OpenFileLimit,
         output_quota::Quota,
         programs::Programs,
@@ -86,6 +88,7 @@ use crate::{
         stray_sweep, subreaper, task_environment,
     },
     jobs::JobPool,
+    resources::{Machine, Offer},
     stats::HostStats,
     worker::{Worker, WorkerEnd, capabilities::CapabilitySearch, lifecycle::Lifecycle, signals::Signals},
 };
@@ -185,7 +188,7 @@ impl ExitFailure {
 }
 
 fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
-    let Prepared { server, registration, context, search, open_file_limit } =
+    let Prepared { server, registration, context, search, open_file_limit, offer } =
         prepare(config).map_err(ExitFailure::Usage)?;
     let (sandboxes, admission) = (context.sandboxes.clone(), Arc::clone(&context.admission));
     let host_stats = HostStats::new(config.spool_dir()).map_err(|error| ExitFailure::System(error.into()))?;
@@ -197,7 +200,7 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
     terminal::give_up();
     let threads = SpawnThreads::new(open_file_limit.threads).map_err(|error| few_threads(&error))?;
     let ended = runtime.block_on(async {
-        let pool = JobPool::new(context, open_file_limit, config.prefetch, threads.handles());
+        let pool = JobPool::new(context, (open_file_limit, &offer), config.prefetch, threads.handles());
         tokio::spawn(stray_sweep::watch());
         tokio::spawn(task_watcher::keep_running());
         let signals = Signals::listen(config.end_with_stdin).map_err(|error| few_threads(&error))?;
@@ -254,6 +257,7 @@ struct Prepared {
     registration: WorkerRegistration,
     context: ExecContext,
     search: CapabilitySearch,
+    offer: Offer,
 }
 
 /// Checks the settings and prepares the worker, before anything is started.
@@ -271,8 +275,6 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     if let Err(error) = spool.file() {
         bail!("cannot create files in {}: {error}; choose another --spool-dir", config.spool_dir().display());
     }
-    let kill_grace = Duration::from_secs(config.kill_grace);
-    let plans = PlanCache::default();
     let mut registration = config.registration(tools, units)?;
     let open_file_limit =
         OpenFileLimit::claim(registration.max_concurrent_jobs).map_err(anyhow::Error::msg)?;
@@ -307,12 +309,15 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let (allowed, has_paths) = (config.tools.clone(), config.has_paths());
     let search = CapabilitySearch { path, allowed, has_paths, sandboxes: sandboxes.clone() };
     registration.sandbox = sandboxes.as_ref().map(|sandboxes| sandboxes.registration());
+    let offer = Offer::of(&config.resources, &Machine::examine())?;
+    let of_sandboxes = sandboxes.as_ref().map(|sandboxes| sandboxes.memory_bounds());
+    let memory_bounds = of_sandboxes.unwrap_or_else(|| MemoryBounds::claim(&offer));
     let context = ExecContext {
         programs,
-        plans,
+        plans: PlanCache::default(),
         spool,
         kept_bytes: config.kept_bytes,
-        kill_grace,
+        kill_grace: Duration::from_secs(config.kill_grace),
         files: Arc::new(Semaphore::new(open_file_limit.job_files as usize)),
         most_files: open_file_limit.job_files,
         shortage: Arc::new(Shortage::default()),
@@ -322,8 +327,11 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
         admission,
         secrets,
         provenance,
+        memory_bounds,
+        resources: None,
     };
-    Ok(Prepared { open_file_limit, server: config.server()?, registration, context, search })
+    registration.resources = offer.quantities.clone();
+    Ok(Prepared { open_file_limit, server: config.server()?, registration, context, search, offer })
 }
 
 /// Opens the key that signs provenance, if the worker has one, and registers its public key.

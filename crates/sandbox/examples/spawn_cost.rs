@@ -109,6 +109,8 @@ fn task(supervisor: &mut Supervisor, task: u32, argv: &[String]) -> Result<(), B
         stdout: Sink::Null,
         stderr: Sink::Stdout,
         is_last: false,
+        worker_env: vec![],
+        memory: None,
     };
     supervisor.start_task(start, &[])?;
     let end = supervisor.wait(task)?;

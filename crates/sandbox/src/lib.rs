@@ -43,6 +43,8 @@
 //!     stdout: Sink::Null,
 //!     stderr: Sink::Stdout,
 //!     is_last: false,
+//!     worker_env: vec![],
+//!     memory: None,
 //! };
 //! supervisor.start_task(sort, &[])?;
 //! let end = supervisor.wait(1)?;

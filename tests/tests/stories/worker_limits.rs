@@ -255,6 +255,7 @@ fn a_variable_that_is_empty_counts_as_not_set() {
         "AGW_PREFETCH",
         "AGW_TOOLS",
         "AGW_QUEUES",
+        "AGW_RESOURCES",
         "AGW_GRACE",
         "AGW_SPOOL_DIR",
         "AGW_LOG",

@@ -71,8 +71,14 @@ pub(crate) async fn run(
         stderr: Output::Descriptor(child_stderr),
     };
     let mark = JobMark::new();
-    let launcher =
-        Launcher { mark: &mark, sandbox: sandbox.as_ref(), patterns: None, processor: None, record: None };
+    let launcher = Launcher {
+        mark: &mark,
+        sandbox: sandbox.as_ref(),
+        patterns: None,
+        processor: None,
+        record: None,
+        resources: None,
+    };
     let (mut process, _) = launcher.start(program, &command, streams).await?;
     let ended = process.wait(KILL_GRACE).await?;
     drop(process);

@@ -14,7 +14,7 @@ use agenix_order::OrderLimits;
 use agenix_protocol::{
     blob::BlobHash,
     byte_escape::encode_os,
-    documents::{JobDocument, JobUpdate, Plan, TaskResult},
+    documents::{JobDocument, JobUpdate, MemoryLimit, Plan, TaskResult},
     template::Values,
 };
 use agenix_sandbox::profile::Profile;
@@ -26,8 +26,10 @@ use crate::exec::{
     cancel::CancelToken,
     job_mark::JobMark,
     job_report::{finished, reason},
+    job_resources::TaskResources,
     launch::Launcher,
     live_output::LiveOutput,
+    memory_bound::MemoryBound,
     output_quota::Quota,
     processor_time::{LimitSource, ProcessorLimit, ProcessorMeter},
     programs::Programs,
@@ -179,21 +181,21 @@ async fn run_stages<'f>(
         () = cancel.cancelled() => return stopped(Vec::new()),
     };
     drop(waits);
-    let mut inputs = TaskInputs::default();
-    for hash in stages::input_blobs(stages) {
-        let fetched = tokio::select! {
-            fetched = fetch(hash) => fetched,
-            () = cancel.cancelled() => return stopped(Vec::new()),
-        };
-        match fetched {
-            Ok(file) => inputs.blobs.insert(hash, file),
-            Err(reason) => return (Some(reason), Vec::new()),
-        };
-    }
-    let sandbox = match begin(sandbox.as_ref(), context, cancel).await {
+    let mut inputs = match fetch_blobs(stages, fetch, cancel).await {
+        Ok(inputs) => inputs,
+        Err(reason) => return (Some(reason), Vec::new()),
+    };
+    let mut sandbox = match begin(sandbox.as_ref(), context, cancel).await {
         Ok(sandbox) => sandbox,
         Err(reason) => return (Some(reason), Vec::new()),
     };
+    let (memory, memory_limit) = match bound_memory(context, sandbox.as_mut()) {
+        Ok(bound) => bound,
+        Err(reason) => return (Some(reason), Vec::new()),
+    };
+    let resources = context.resources.as_ref();
+    let resources = resources
+        .map(|resources| TaskResources { environment: &resources.environment, memory: memory.as_ref() });
     let (patterns, record) = (patterns.as_ref(), record.as_ref());
     let supervisor = sandbox.as_ref().and_then(JobSandbox::supervisor);
     let meter = context.processor_limit.map(|limit| ProcessorMeter::new(limit, mark.run(), supervisor));
@@ -202,7 +204,7 @@ async fn run_stages<'f>(
         Some(Ok(meter)) => Some(meter),
         None => None,
     };
-    let launcher = Launcher { mark, sandbox: sandbox.as_ref(), patterns, processor, record };
+    let launcher = Launcher { mark, sandbox: sandbox.as_ref(), patterns, processor, record, resources };
     // The job may have waited for long. After this, nothing refuses the attempt.
     if let Err(unadmitted) = context.admission.start(job, admission.rights()) {
         if let Some(sandbox) = sandbox {
@@ -217,10 +219,45 @@ async fn run_stages<'f>(
     if let Some(meter) = processor {
         meter.settle(&mut results);
     }
+    results.iter_mut().for_each(|result| result.memory_limit = memory_limit);
     if let Some(sandbox) = sandbox {
         sandbox.end(&mut results).await;
     }
     (reason, results)
+}
+
+/// Fetches the blobs that the stages read. The error is the reason why the job fails.
+async fn fetch_blobs<'f>(
+    stages: &[Stage],
+    fetch: impl Fn(BlobHash) -> BoxFuture<'f, Result<Arc<SpoolFile>, String>>,
+    cancel: &CancelToken,
+) -> Result<TaskInputs, String> {
+    let mut inputs = TaskInputs::default();
+    for hash in stages::input_blobs(stages) {
+        let file = tokio::select! {
+            fetched = fetch(hash) => fetched?,
+            () = cancel.cancelled() => return Err(STOPPED.into()),
+        };
+        inputs.blobs.insert(hash, file);
+    }
+    Ok(inputs)
+}
+
+/// Bounds the memory of the job, if it wants a quantity of memory. Returns the bound of a job
+/// without a sandbox, and what the report says of any bound.
+fn bound_memory(
+    context: &ExecContext,
+    sandbox: Option<&mut JobSandbox>,
+) -> Result<(Option<Arc<MemoryBound>>, Option<MemoryLimit>), String> {
+    let bytes = context.resources.as_ref().and_then(|resources| resources.memory);
+    let Some(bytes) = bytes else { return Ok((None, None)) };
+    let failed = |error| format!("the memory of the job could not be bounded: {error}");
+    if let Some(sandbox) = sandbox {
+        return Ok((None, Some(sandbox.bound_memory(bytes).map_err(failed)?)));
+    }
+    let bound = context.memory_bounds.begin(bytes).map_err(failed)?;
+    let report = bound.report();
+    Ok((Some(Arc::new(bound)), Some(report)))
 }
 
 /// Begins the job in its sandbox, if it has one. Waits out a shortage of resources. The error is
@@ -231,7 +268,8 @@ async fn begin(
     cancel: &CancelToken,
 ) -> Result<Option<JobSandbox>, String> {
     let Some(WantedSandbox { sandboxes, profile, programs }) = wanted else { return Ok(None) };
-    let begin = || sandboxes.begin(profile, programs.clone());
+    let hold = context.resources.as_ref().and_then(|resources| resources.hold.clone());
+    let begin = || sandboxes.begin(profile, programs.clone(), hold.clone());
     match patiently(begin, SANDBOX_TIMEOUT, &context.shortage, cancel).await {
         Ok(sandbox) => Ok(Some(sandbox)),
         Err(Unstarted::Stopped) => Err(STOPPED.into()),
@@ -267,6 +305,9 @@ async fn run_each(
 }
 
 fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<ReadJob<'c>, Unadmitted> {
+    if let Some(reason) = context.resources.as_ref().and_then(|resources| resources.missing.clone()) {
+        return Err(Unadmitted::Failed(reason));
+    }
     let admission = &context.admission;
     let (plan, rights) = admission.authorise(job, &context.plans)?;
     let allowed = admission.admit(&plan, &job.inputs, &context.programs).map_err(Unadmitted::Refused)?;

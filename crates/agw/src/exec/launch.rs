@@ -7,6 +7,7 @@ use crate::exec::sandbox::{job::JobSandbox, task::SandboxedTask};
 use crate::exec::{
     ended::Ended,
     job_mark::JobMark,
+    job_resources::TaskResources,
     process::Process,
     processor_time::{LeaderProcess, ProcessorMeter},
     provenance::JobRecord,
@@ -27,6 +28,8 @@ pub(crate) struct Launcher<'j> {
     pub(crate) processor: Option<&'j ProcessorMeter>,
     /// Record of the tasks, if this worker signs provenance.
     pub(crate) record: Option<&'j JobRecord>,
+    /// Resources of the job, if it wants quantities.
+    pub(crate) resources: Option<TaskResources<'j>>,
 }
 
 /// Running task. A drop before its end kills its process group.
@@ -50,10 +53,10 @@ impl Launcher<'_> {
         streams: Streams<'_>,
     ) -> io::Result<(TaskProcess, Vec<OwnedFd>)> {
         if let Some(sandbox) = self.sandbox {
-            let (task, files) = sandbox.start(program, command, &streams).await?;
+            let (task, files) = sandbox.start(program, command, (&streams, self.resources)).await?;
             return Ok((TaskProcess::Sandboxed(task), files));
         }
-        let process = Process::start(program, command, self.mark, stdio(streams)?)?;
+        let process = Process::start(program, command, (self.mark, self.resources), stdio(streams)?)?;
         Ok((TaskProcess::Child(process), Vec::new()))
     }
 }

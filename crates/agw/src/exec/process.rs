@@ -1,7 +1,7 @@
 //! Child process in a process group of its own. The worker waits for the child until its deadline,
 //! and ends the child with its process group and its escaped processes.
 
-use std::{io, os::unix::process::CommandExt, path::Path, process::Stdio, time::Duration};
+use std::{io, os::unix::process::CommandExt, path::Path, process::Stdio, sync::Arc, time::Duration};
 
 use agenix_protocol::byte_escape::decode_os;
 use agenix_sys::Reaped;
@@ -13,6 +13,8 @@ use crate::exec::{
     exit::Exit,
     io_counters::{IoCounters, TransferredBytes},
     job_mark::{JobMark, VARIABLE},
+    job_resources::TaskResources,
+    memory_bound::MemoryBound,
     open_file_limit, out_of_memory,
     process_group::Group,
     processor_time::LeaderProcess,
@@ -26,8 +28,10 @@ pub(crate) struct Process {
     exit: Exit,
     started: Instant,
     timeout: Duration,
-    /// [`out_of_memory::kills`] before the start. `None` also once the worker ends the child.
+    /// [`kills`] before the start. `None` also once the worker ends the child.
     oom_kills: Option<u64>,
+    /// Bound of the memory of the job, if it has one.
+    memory: Option<Arc<MemoryBound>>,
     io: Option<IoCounters>,
     /// Set once the worker has reaped the child.
     ended: Option<Ended>,
@@ -41,7 +45,7 @@ impl Process {
     pub(crate) fn start(
         program: &Path,
         command: &StageCommand,
-        mark: &JobMark,
+        (mark, resources): (&JobMark, Option<TaskResources<'_>>),
         (stdin, stdout, stderr): (Stdio, Stdio, Stdio),
     ) -> io::Result<Self> {
         let mut starting = std::process::Command::new(program);
@@ -58,7 +62,14 @@ impl Process {
         if let Some(cwd) = &command.cwd {
             starting.current_dir(decode_os(cwd));
         }
-        let oom_kills = out_of_memory::kills();
+        let memory = resources.and_then(|resources| resources.memory);
+        if let Some(TaskResources { environment, .. }) = resources {
+            starting.envs(environment.iter().map(|(name, value)| (name, value)));
+        }
+        if let Some(memory) = memory {
+            memory.apply(&mut starting)?;
+        }
+        let oom_kills = kills(memory);
         let leader = subreaper::start(|| starting.spawn())?;
         // A short task may exit at any moment.
         let io = IoCounters::of(leader);
@@ -67,7 +78,7 @@ impl Process {
         // If this fails, the drop of `group` kills the child.
         let exit = Exit::of(leader)?;
         let (started, timeout) = (Instant::now(), command.timeout);
-        Ok(Self { group, exit, started, timeout, oom_kills, io, ended: None })
+        Ok(Self { group, exit, started, timeout, oom_kills, memory: memory.cloned(), io, ended: None })
     }
 
     /// Returns the first process of the task, until it is reaped.
@@ -84,7 +95,7 @@ impl Process {
         let ended = match timeout(left, self.exit.wait()).await {
             Ok(exited) => {
                 let ended = exited.and_then(|()| self.killed())?;
-                let kills = (self.oom_kills, out_of_memory::kills);
+                let kills = (self.oom_kills, || kills(self.memory.as_ref()));
                 Ended { out_of_memory: out_of_memory::was_cause(ended.signal(), kills), ..ended }
             }
             Err(_elapsed) => Ended { timed_out: true, ..self.end_now(grace).await? },
@@ -139,6 +150,12 @@ impl Process {
     }
 }
 
+/// Returns the number of processes that the kernel has killed for lack of memory, in the control
+/// group of the job or else in that of the worker.
+fn kills(memory: Option<&Arc<MemoryBound>>) -> Option<u64> {
+    memory.map_or_else(out_of_memory::kills, |memory| memory.kills())
+}
+
 #[cfg(test)]
 mod tests {
     use std::{fs, path::Path, process::Stdio, time::Duration};
@@ -177,7 +194,7 @@ mod tests {
 
     fn started(command: &StageCommand, mark: &JobMark) -> Process {
         let streams = (Stdio::null(), Stdio::null(), Stdio::null());
-        Process::start(Path::new("/bin/sh"), command, mark, streams).unwrap()
+        Process::start(Path::new("/bin/sh"), command, (mark, None), streams).unwrap()
     }
 
     fn start(dir: &Path, script: &str) -> Process {

@@ -18,8 +18,10 @@ use crate::exec::{
     admission::Admission,
     cancel::CancelToken,
     idle::WrittenOutput,
+    job_resources::JobResources,
     launch::{Launcher, TaskProcess},
     live_output::OutputStreams,
+    memory_bound::MemoryBounds,
     output_quota::Quota,
     pipe::{CountedPipe, PipeCounter, counted_pipe},
     processor_time::{LimitSource, ProcessorLimit},
@@ -58,18 +60,26 @@ pub(crate) struct ExecContext {
     pub(crate) secrets: Option<Arc<Secrets>>,
     /// Key that signs provenance, if the worker does so.
     pub(crate) provenance: Option<Arc<Provenance>>,
+    /// Means by which the memory of a job is bounded.
+    pub(crate) memory_bounds: MemoryBounds,
+    /// Resources of the job, if it wants quantities.
+    pub(crate) resources: Option<Arc<JobResources>>,
 }
 
 impl ExecContext {
-    /// Returns the context of a job with the limits of its budget.
-    pub(crate) fn of_job(self: Arc<Self>, job: &JobDocument) -> Arc<Self> {
-        if job.max_output_bytes.is_none() && job.max_cpu_ms.is_none() {
+    /// Returns the context of a job with the limits of its budget and with `resources`.
+    pub(crate) fn of_job(
+        self: Arc<Self>,
+        job: &JobDocument,
+        resources: Option<Arc<JobResources>>,
+    ) -> Arc<Self> {
+        if job.max_output_bytes.is_none() && job.max_cpu_ms.is_none() && resources.is_none() {
             return self;
         }
         let quota = Quota { of_budget: job.max_output_bytes, ..self.quota };
         let limit = |ms| ProcessorLimit { time: Duration::from_millis(ms), source: LimitSource::Budget };
         let processor_limit = job.max_cpu_ms.map(limit);
-        Arc::new(Self { quota, processor_limit, ..Self::clone(&self) })
+        Arc::new(Self { quota, processor_limit, resources, ..Self::clone(&self) })
     }
 }
 

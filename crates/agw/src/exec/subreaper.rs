@@ -7,6 +7,7 @@ use std::{
     io,
     process::Child,
     sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError},
+    time::Duration,
 };
 #[cfg(target_os = "linux")]
 use std::{fs::File, os::unix::fs::FileExt, sync::OnceLock};
@@ -15,10 +16,16 @@ use rustix::{
     io::Errno,
     process::{Pid, WaitId, WaitIdOptions, getpid, waitid},
 };
+use tokio::time::{Instant, sleep};
 #[cfg(target_os = "linux")]
 use tracing::debug;
 
 use crate::exec::process_table::children_of;
+
+/// Maximum wait for killed children.
+const MAX_ABANDONED_WAIT: Duration = Duration::from_secs(5);
+/// Longest interval between two looks at killed children.
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Children that this worker has started and has not reaped.
 static CHILDREN: Mutex<Children> = Mutex::new(Children { ours: BTreeSet::new(), abandoned: Vec::new() });
@@ -122,6 +129,20 @@ fn reap_abandoned() {
         }
         still_runs
     });
+}
+
+/// Waits until the abandoned children have ended, at most for [`MAX_ABANDONED_WAIT`]. They were
+/// killed, so only one that hangs in a system call takes longer.
+pub(crate) async fn wait_for_abandoned() {
+    let (end, mut pause) = (Instant::now() + MAX_ABANDONED_WAIT, Duration::from_millis(1));
+    loop {
+        reap_abandoned();
+        if children().abandoned.is_empty() || Instant::now() >= end {
+            return;
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
 }
 
 fn is_ours(pid: Pid) -> bool {

@@ -1,6 +1,8 @@
 //! Operations on the jobs of the pool on behalf of agq and the worker: output, cancel, dismiss,
 //! withdraw, abort.
 
+use std::sync::Arc;
+
 use agenix_protocol::{
     documents::{JobOutput, OutputPosition, TaskStream},
     ids::{ActionId, JobId},
@@ -41,16 +43,19 @@ impl JobPool {
     }
 
     /// Removes a waiting claim that is no longer valid.
-    pub(crate) fn dismiss(&self, job_id: &JobId, attempt: u32) {
+    pub(crate) fn dismiss(self: &Arc<Self>, job_id: &JobId, attempt: u32) {
         let mut jobs = locked(&self.jobs);
         jobs.slots.dismiss(job_id, attempt);
+        // A later job may have waited for the resources that this one wanted.
+        self.start_waiting(&mut jobs);
         self.wake_claimer(&jobs);
     }
 
     /// Removes the waiting claims of the action, and returns their job ids and attempts.
-    pub(crate) fn withdraw(&self, action_id: &ActionId) -> Vec<(JobId, u32)> {
+    pub(crate) fn withdraw(self: &Arc<Self>, action_id: &ActionId) -> Vec<(JobId, u32)> {
         let mut jobs = locked(&self.jobs);
         let withdrawn = jobs.slots.withdraw(action_id);
+        self.start_waiting(&mut jobs);
         self.wake_claimer(&jobs);
         withdrawn
     }

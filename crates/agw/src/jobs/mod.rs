@@ -6,6 +6,8 @@
 //! permits: a permit is taken at the claim and released after the report.
 
 mod directives;
+mod guards;
+mod ledger;
 pub(crate) mod prefetch;
 pub(crate) mod recent_output;
 pub(crate) mod running;
@@ -28,13 +30,22 @@ use tracing::info;
 
 use crate::{
     exec::{
-        cancel::CancelToken, job, live_output::LiveOutput, open_file_limit::OpenFileLimit,
-        programs::Programs, stages::JobProgress, start::ExecContext, stray_sweep,
+        cancel::CancelToken,
+        job,
+        job_resources::{JobResources, ResourceHold},
+        live_output::LiveOutput,
+        open_file_limit::OpenFileLimit,
+        programs::Programs,
+        stages::JobProgress,
+        start::ExecContext,
+        stray_sweep, subreaper,
     },
     jobs::{
+        guards::{ResourceGuard, SlotGuard},
+        ledger::{Allocation, Ledger},
         recent_output::RecentOutput,
         running::{RunningJob, RunningJobs},
-        slots::{Claimed, Slots},
+        slots::{Claimed, Slots, StartableJob},
     },
     report::{
         batch_timer::BatchTimer,
@@ -45,6 +56,7 @@ use crate::{
         reporter::{Reporter, StartReport},
         upload::LargeOutputs,
     },
+    resources::Offer,
     stats::Counters,
 };
 
@@ -84,20 +96,6 @@ struct Jobs {
     running: RunningJobs,
 }
 
-/// Guard of an occupied slot. The drop gives the slot to the next waiting job.
-struct SlotGuard {
-    pool: Arc<JobPool>,
-    number: u32,
-    /// Run time of the job, once the job has ended.
-    took: Option<Duration>,
-}
-
-impl Drop for SlotGuard {
-    fn drop(&mut self) {
-        self.pool.release_slot(self.number, self.took);
-    }
-}
-
 /// Reason why claiming stopped.
 pub(crate) enum ClaimStopped {
     /// Claiming failed.
@@ -110,7 +108,7 @@ impl JobPool {
     /// Creates a pool that prefetches `ahead` jobs per slot, and reports from the caller's runtime.
     pub(crate) fn new(
         context: ExecContext,
-        open_file_limit: OpenFileLimit,
+        (open_file_limit, offer): (OpenFileLimit, &Offer),
         ahead: u32,
         threads: Vec<Handle>,
     ) -> Arc<Self> {
@@ -119,7 +117,10 @@ impl JobPool {
         let pool = Arc::new(Self {
             context: Mutex::new(Arc::new(context)),
             threads,
-            jobs: Mutex::new(Jobs { slots: Slots::new(slot_count, ahead), running: RunningJobs::default() }),
+            jobs: Mutex::new(Jobs {
+                slots: Slots::new(slot_count, ahead, Ledger::new(offer)),
+                running: RunningJobs::default(),
+            }),
             has_room: Notify::new(),
             reports: ReportQueue::default(),
             recent_output: Mutex::new(RecentOutput::new(open_file_limit.followed_files)),
@@ -222,17 +223,30 @@ impl JobPool {
 
     fn assign(self: &Arc<Self>, claimed: Claimed) {
         let mut jobs = locked(&self.jobs);
-        if let Some((slot, claimed)) = jobs.slots.assign(claimed, Instant::now()) {
-            self.start(&mut jobs.running, slot, claimed);
+        if let Some(job) = jobs.slots.assign(claimed, Instant::now()) {
+            self.start(&mut jobs, job);
         }
     }
 
     fn release_slot(self: &Arc<Self>, slot: u32, took: Option<Duration>) {
         let mut jobs = locked(&self.jobs);
-        if let Some((slot, claimed)) = jobs.slots.release(slot, took) {
-            self.start(&mut jobs.running, slot, claimed);
+        if let Some(job) = jobs.slots.release(slot, took) {
+            self.start(&mut jobs, job);
         }
         self.wake_claimer(&jobs);
+    }
+
+    fn release_resources(self: &Arc<Self>, allocation: &Allocation) {
+        let mut jobs = locked(&self.jobs);
+        jobs.slots.release_resources(allocation);
+        self.start_waiting(&mut jobs);
+    }
+
+    /// Starts all waiting jobs that can start.
+    fn start_waiting(self: &Arc<Self>, jobs: &mut Jobs) {
+        while let Some(job) = jobs.slots.next() {
+            self.start(jobs, job);
+        }
     }
 
     /// Wakes the claiming task if there is room. The check is first, because a wake-up costs more.
@@ -244,10 +258,15 @@ impl JobPool {
 
     /// Starts a job in a slot. The caller holds the lock of the jobs until the job is registered,
     /// because the job removes itself at its end.
-    fn start(self: &Arc<Self>, running: &mut RunningJobs, slot: u32, claimed: Claimed) {
-        let Claimed { job, permit } = claimed;
+    fn start(self: &Arc<Self>, jobs: &mut Jobs, job: StartableJob) {
+        let StartableJob { slot, claimed: Claimed { job, permit }, allocation } = job;
         let (job_id, attempt, cancel, number) =
-            (job.job_id.clone(), job.attempt, CancelToken::default(), running.next());
+            (job.job_id.clone(), job.attempt, CancelToken::default(), jobs.running.next());
+        let resources = jobs.slots.job_resources(&job, allocation.as_ref());
+        let guard =
+            |allocation| Arc::new(ResourceGuard { pool: Arc::clone(self), allocation }) as ResourceHold;
+        let hold = allocation.map(guard);
+        let resources = resources.map(|resources| Arc::new(JobResources { hold: hold.clone(), ..resources }));
         let live_output = Arc::<LiveOutput>::default();
         let thread = &self.threads[slot as usize % self.threads.len()];
         let task = thread.spawn({
@@ -256,12 +275,13 @@ impl JobPool {
             let slot = SlotGuard { pool: Arc::clone(self), number: slot, took: None };
             async move {
                 let ended = tokio::select! {
-                    ended = pool.work(&job, &reporter, (&cancel, &live_output), slot) => ended,
+                    ended = pool.work((&job, resources), &reporter, (&cancel, &live_output), slot) => ended,
                     // The drop of the job kills its remaining processes.
                     () = long_cancelled(&cancel) => None,
                 };
                 match ended {
                     Some((update, large_outputs, under_way)) => {
+                        drop(hold);
                         let job_id = job.job_id;
                         pool.reports.put(FinishedJob {
                             number,
@@ -277,12 +297,17 @@ impl JobPool {
                     None => {
                         // The drop of the job has ended its run, with processes that have escaped.
                         stray_sweep::end().await;
+                        if hold.is_some() {
+                            subreaper::wait_for_abandoned().await;
+                        }
+                        drop(hold);
                         pool.finish(number, permit);
                     }
                 }
             }
         });
-        running.add(RunningJob { job_id, attempt, task: task.abort_handle(), cancel, live_output });
+        let task = task.abort_handle();
+        jobs.running.add(RunningJob { job_id, attempt, task, cancel, live_output });
     }
 
     /// Runs a job and frees its slot. Returns the report of the end, the outputs that do not fit
@@ -290,12 +315,12 @@ impl JobPool {
     /// `cancel` was cancelled.
     async fn work(
         &self,
-        job: &JobDocument,
+        (job, resources): (&JobDocument, Option<Arc<JobResources>>),
         reporter: &Reporter,
         (cancel, live_output): (&CancelToken, &LiveOutput),
         mut slot: SlotGuard,
     ) -> Option<(JobUpdate, LargeOutputs, Option<StartReport>)> {
-        let (context, started) = (self.context().of_job(job), Instant::now());
+        let (context, started) = (self.context().of_job(job, resources), Instant::now());
         let (sender, receiver) = watch::channel(None);
         let progress = |now: JobProgress| {
             sender.send_replace(Some(now));

@@ -1,5 +1,5 @@
-//! Slots of the worker, and the prefetched jobs that wait for a slot (ADR 8). No I/O, no clock: the
-//! caller starts the jobs, and time is an argument.
+//! Slots of the worker, and the claimed jobs that wait for a slot (ADR 8) or for the resources that
+//! they want. No I/O, no clock: the caller starts the jobs, and time is an argument.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -9,7 +9,13 @@ use agenix_protocol::{
 };
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
-use crate::jobs::prefetch::PrefetchPolicy;
+use crate::{
+    exec::job_resources::JobResources,
+    jobs::{
+        ledger::{Allocation, Ledger},
+        prefetch::PrefetchPolicy,
+    },
+};
 
 /// A claimed job with its permit of the job pool.
 pub(crate) struct Claimed {
@@ -22,7 +28,15 @@ struct PrefetchedJob {
     since: Instant,
 }
 
-/// Free slots and waiting jobs. No job waits while a slot is free.
+/// A claimed job with the slot and the resources in which it starts.
+pub(crate) struct StartableJob {
+    pub(crate) slot: u32,
+    pub(crate) claimed: Claimed,
+    /// Its resources until [`Slots::release_resources`]. `None` for a job that wants no quantities.
+    pub(crate) allocation: Option<Allocation>,
+}
+
+/// Free slots and waiting jobs. While a slot is free, only jobs wait whose resources are not free.
 pub(crate) struct Slots {
     /// Numbers of the free slots.
     free: Vec<u32>,
@@ -32,17 +46,20 @@ pub(crate) struct Slots {
     /// Maximum number of prefetched jobs per slot.
     most_ahead: u32,
     pace: PrefetchPolicy,
+    ledger: Ledger,
 }
 
 impl Slots {
-    /// Creates `count` free slots, with at most `most_ahead` prefetched jobs per slot.
-    pub(crate) fn new(count: u32, most_ahead: u32) -> Self {
+    /// Creates `count` free slots, with at most `most_ahead` prefetched jobs per slot, and with the
+    /// resources of `ledger`.
+    pub(crate) fn new(count: u32, most_ahead: u32, ledger: Ledger) -> Self {
         Self {
             free: (0..count).rev().collect(),
             waiting: VecDeque::new(),
             count: count as usize,
             most_ahead,
             pace: PrefetchPolicy::default(),
+            ledger,
         }
     }
 
@@ -53,30 +70,66 @@ impl Slots {
         if self.free.is_empty() && self.waiting.len() > most_waiting / 2 {
             return 0;
         }
-        self.free.len() + most_waiting.saturating_sub(self.waiting.len())
+        (self.free.len() + most_waiting).saturating_sub(self.waiting.len())
     }
 
-    /// Assigns a claimed job to a free slot, and returns both. Without a free slot, the job waits.
-    pub(crate) fn assign(&mut self, claimed: Claimed, now: Instant) -> Option<(u32, Claimed)> {
+    /// Assigns a claimed job to a free slot, and returns both. Without a free slot, or without the
+    /// resources that it wants, the job waits.
+    pub(crate) fn assign(&mut self, claimed: Claimed, now: Instant) -> Option<StartableJob> {
         // An earlier claim is void, because agq took the job back before it gave it again.
         self.waiting.retain(|other| other.claimed.job.job_id != claimed.job.job_id);
-        if let Some(slot) = self.free.pop() {
-            return Some((slot, claimed));
-        }
         self.waiting.push_back(PrefetchedJob { claimed, since: now });
-        None
+        // No earlier job can start, because none has become startable since the last call.
+        self.next()
     }
 
-    /// Frees a slot whose job ran for `took`. Returns the oldest waiting job, to start in the slot.
-    pub(crate) fn release(&mut self, slot: u32, took: Option<Duration>) -> Option<(u32, Claimed)> {
+    /// Frees a slot whose job ran for `took`. Returns the oldest waiting job that can start.
+    pub(crate) fn release(&mut self, slot: u32, took: Option<Duration>) -> Option<StartableJob> {
         if let Some(took) = took {
             self.pace.job_ended(took);
         }
-        let next = self.waiting.pop_front().map(|next| (slot, next.claimed));
-        if next.is_none() {
-            self.free.push(slot);
+        self.free.push(slot);
+        self.next()
+    }
+
+    /// Takes back the resources of a job whose processes have ended. Several jobs may be able to
+    /// start then: call [`Self::next`] until there is none.
+    pub(crate) fn release_resources(&mut self, allocation: &Allocation) {
+        self.ledger.release(allocation);
+    }
+
+    /// Returns the oldest waiting job that can start. Among the jobs that want resources, none
+    /// starts before an older one, so that a job with many is not starved here.
+    pub(crate) fn next(&mut self) -> Option<StartableJob> {
+        let slot = *self.free.last()?;
+        let mut is_blocked = false;
+        let at = self.waiting.iter().position(|waiting| {
+            let wanted = &waiting.claimed.job.resources;
+            if wanted.is_empty() {
+                return true;
+            }
+            // A job that never fits fails at its start.
+            let can_wait = self.ledger.never_fits(wanted).is_none();
+            is_blocked = is_blocked || can_wait && !self.ledger.has_free(wanted);
+            !is_blocked
+        })?;
+        let claimed = self.waiting.remove(at)?.claimed;
+        self.free.pop();
+        let wanted = &claimed.job.resources;
+        let allocation = if wanted.is_empty() { None } else { self.ledger.allocate(wanted) };
+        Some(StartableJob { slot, claimed, allocation })
+    }
+
+    /// Returns the resources of `job`, which has `allocation`, or `None` if it wants none.
+    pub(crate) fn job_resources(
+        &self,
+        job: &JobDocument,
+        allocation: Option<&Allocation>,
+    ) -> Option<JobResources> {
+        match allocation {
+            Some(allocation) => Some(self.ledger.job_resources(allocation)),
+            None => self.ledger.never_fits(&job.resources).map(JobResources::missing),
         }
-        next
     }
 
     /// Returns the time since which the oldest waiting job waits.
@@ -121,10 +174,11 @@ impl Slots {
 mod tests {
     use std::{sync::Arc, time::Duration};
 
-    use agenix_protocol::documents::parse;
+    use agenix_protocol::documents::{CPUS, HUNDREDTHS, Quantities, parse};
     use tokio::{sync::Semaphore, time::Instant};
 
-    use super::{Claimed, Slots};
+    use super::{Allocation, Claimed, Ledger, Slots, StartableJob};
+    use crate::resources::Offer;
 
     const SHORT: Option<Duration> = Some(Duration::from_millis(1));
     const LONG: Option<Duration> = Some(Duration::from_secs(100));
@@ -137,8 +191,8 @@ mod tests {
         Claimed { job: parse(json.as_bytes()).unwrap(), permit }
     }
 
-    fn started(given: Option<(u32, Claimed)>) -> Option<(u32, String)> {
-        given.map(|(slot, claimed)| (slot, claimed.job.job_id.to_string()))
+    fn started(given: Option<StartableJob>) -> Option<(u32, String)> {
+        given.map(|StartableJob { slot, claimed, .. }| (slot, claimed.job.job_id.to_string()))
     }
 
     fn named(slot: u32, job: &str) -> Option<(u32, String)> {
@@ -147,7 +201,8 @@ mod tests {
 
     #[test]
     fn slots_start_a_job_in_a_free_slot_or_the_next_released_one() {
-        let (permits, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(2, 1), Instant::now());
+        let (permits, mut slots, now) =
+            (Arc::new(Semaphore::new(9)), Slots::new(2, 1, Ledger::default()), Instant::now());
         assert_eq!(started(slots.assign(claimed(&permits, "a", 1), now)), named(0, "a"));
         assert_eq!(started(slots.assign(claimed(&permits, "b", 1), now)), named(1, "b"));
         assert_eq!(started(slots.assign(claimed(&permits, "c", 1), now)), None);
@@ -160,7 +215,8 @@ mod tests {
 
     #[test]
     fn slots_prefetch_only_while_jobs_are_short() {
-        let (permits, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(2, 1), Instant::now());
+        let (permits, mut slots, now) =
+            (Arc::new(Semaphore::new(9)), Slots::new(2, 1, Ledger::default()), Instant::now());
         assert_eq!(slots.capacity(), 2, "a slot each, and nothing is known of jobs");
         for job in ["a", "b"] {
             assert!(slots.assign(claimed(&permits, job, 1), now).is_some());
@@ -175,12 +231,13 @@ mod tests {
         assert_eq!(slots.capacity(), 0);
         assert!(slots.release(0, LONG).is_some());
         assert_eq!(slots.capacity(), 0, "jobs are long");
-        assert_eq!(Slots::new(3, 0).capacity(), 3);
+        assert_eq!(Slots::new(3, 0, Ledger::default()).capacity(), 3);
     }
 
     #[test]
     fn slots_prefetch_very_short_jobs_in_groups() {
-        let (permits, mut slots, now) = (Arc::new(Semaphore::new(20)), Slots::new(1, 8), Instant::now());
+        let (permits, mut slots, now) =
+            (Arc::new(Semaphore::new(20)), Slots::new(1, 8, Ledger::default()), Instant::now());
         assert!(slots.assign(claimed(&permits, "first", 1), now).is_some());
         assert!(slots.release(0, SHORT).is_none());
         assert_eq!(slots.capacity(), 9);
@@ -196,7 +253,8 @@ mod tests {
 
     #[test]
     fn slots_never_prefetch_if_that_is_disabled() {
-        let (permits, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(1, 0), Instant::now());
+        let (permits, mut slots, now) =
+            (Arc::new(Semaphore::new(9)), Slots::new(1, 0, Ledger::default()), Instant::now());
         assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         assert!(slots.release(0, SHORT).is_none());
         assert_eq!(slots.capacity(), 1);
@@ -206,7 +264,8 @@ mod tests {
 
     #[test]
     fn slots_never_start_a_dismissed_claim_and_release_its_permit() {
-        let (permits, mut slots, now) = (Arc::new(Semaphore::new(4)), Slots::new(1, 3), Instant::now());
+        let (permits, mut slots, now) =
+            (Arc::new(Semaphore::new(4)), Slots::new(1, 3, Ledger::default()), Instant::now());
         assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         for job in ["b", "c", "d"] {
             assert!(slots.assign(claimed(&permits, job, 1), now).is_none());
@@ -224,7 +283,8 @@ mod tests {
 
     #[test]
     fn slots_never_start_withdrawn_claims_and_keep_the_order_of_others() {
-        let (permits, mut slots, now) = (Arc::new(Semaphore::new(5)), Slots::new(1, 4), Instant::now());
+        let (permits, mut slots, now) =
+            (Arc::new(Semaphore::new(5)), Slots::new(1, 4, Ledger::default()), Instant::now());
         assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         for job in ["b", "c", "d"] {
             let mut claim = claimed(&permits, job, 3);
@@ -241,9 +301,53 @@ mod tests {
         assert!(slots.withdraw(&"a".parse().unwrap()).is_empty());
     }
 
+    /// Returns a claim of a job that wants `cpus` processors.
+    fn wanting(permits: &Arc<Semaphore>, job: &str, cpus: u64) -> Claimed {
+        let mut claimed = claimed(permits, job, 1);
+        claimed.job.resources.set(CPUS, cpus * HUNDREDTHS);
+        claimed
+    }
+
+    /// Returns the job that starts, and its resources.
+    fn allocated(given: Option<StartableJob>) -> (String, Option<Allocation>) {
+        given.map(|start| (start.claimed.job.job_id.to_string(), start.allocation)).unwrap_or_default()
+    }
+
+    #[test]
+    fn slots_start_a_job_once_its_resources_are_free() {
+        let mut quantities = Quantities::default();
+        quantities.set(CPUS, 4 * HUNDREDTHS);
+        let ledger = Ledger::new(&Offer { quantities, gpus: Vec::new() });
+        let (permits, mut slots, now) =
+            (Arc::new(Semaphore::new(9)), Slots::new(9, 0, ledger), Instant::now());
+        let (first, three) = allocated(slots.assign(wanting(&permits, "three", 3), now));
+        assert_eq!(first, "three");
+        assert!(slots.assign(wanting(&permits, "two", 2), now).is_none());
+        assert!(slots.assign(wanting(&permits, "one", 1), now).is_none(), "it is later than the other");
+        assert_eq!(slots.capacity(), 6, "jobs that wait get a slot, too");
+        assert_eq!(started(slots.assign(claimed(&permits, "none", 1), now)), named(1, "none"));
+        assert!(slots.release(0, SHORT).is_none(), "its processes have not ended");
+        slots.release_resources(&three.unwrap());
+        let (second, two) = allocated(slots.next());
+        assert_eq!((second.as_str(), allocated(slots.next()).0.as_str()), ("two", "one"));
+        assert!(two.is_some() && slots.next().is_none());
+    }
+
+    #[test]
+    fn slots_start_a_job_that_never_fits_so_that_it_fails() {
+        let (permits, mut slots, now) =
+            (Arc::new(Semaphore::new(9)), Slots::new(1, 0, Ledger::default()), Instant::now());
+        let start = slots.assign(wanting(&permits, "a", 1), now).unwrap();
+        let resources = slots.job_resources(&start.claimed.job, start.allocation.as_ref()).unwrap();
+        assert_eq!(resources.missing.unwrap(), "it needs cpus 1, and this worker offers 0");
+        let job = claimed(&permits, "b", 1).job;
+        assert!(slots.job_resources(&job, None).is_none());
+    }
+
     #[test]
     fn slots_replace_a_waiting_claim_by_a_later_one() {
-        let (permits, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(1, 3), Instant::now());
+        let (permits, mut slots, now) =
+            (Arc::new(Semaphore::new(9)), Slots::new(1, 3, Ledger::default()), Instant::now());
         assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         assert!(slots.assign(claimed(&permits, "b", 1), now).is_none());
         assert!(slots.assign(claimed(&permits, "b", 2), now).is_none());

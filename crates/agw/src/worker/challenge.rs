@@ -102,7 +102,7 @@ async fn sandbox(program: &Path, context: &ExecContext) -> io::Result<Option<Job
     let profile = sandboxes.profile_of(None).map_err(io::Error::other)?;
     let Some(profile) = profile else { return Ok(None) };
     let programs = vec![encode_os(program.as_os_str())];
-    sandboxes.begin(profile, programs).await.map(Some)
+    sandboxes.begin(profile, programs, None).await.map(Some)
 }
 
 #[cfg(test)]
@@ -113,7 +113,9 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::{PendingChallenges, answer};
-    use crate::exec::{output_quota::Quota, programs::Programs, spool::Spool, start::ExecContext};
+    use crate::exec::{
+        memory_bound::MemoryBounds, output_quota::Quota, programs::Programs, spool::Spool, start::ExecContext,
+    };
 
     fn challenge(id: &str, command: &str, args: &[&str]) -> Challenge {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
@@ -157,6 +159,8 @@ mod tests {
             shortage,
             quota,
             processor_limit: None,
+            memory_bounds: MemoryBounds::default(),
+            resources: None,
         };
         let output = answer(&challenge("a", "sh", &["-c", "echo 1.0; echo x >&2"]), &context).await;
         assert_eq!(output, ChallengeAnswer { exit_code: 0, output: "1.0\n".into() });

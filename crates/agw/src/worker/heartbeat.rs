@@ -67,7 +67,7 @@ pub(crate) async fn run(
 /// valid. A call from agq may concern such a job. A heartbeat does not name these jobs, because agq
 /// takes a named job for started (ADR 8).
 async fn drop_revoked_claims(
-    pool: &JobPool,
+    pool: &Arc<JobPool>,
     reports: &mut Connection,
     worker_id: &WorkerId,
 ) -> Result<(), ClientError> {

@@ -61,7 +61,7 @@ pub use quantities::{
     Quantities, amount_text, parse_amount,
 };
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
-pub use resource_use::ResourceUse;
+pub use resource_use::{MemoryLimit, MemoryLimitKind, ResourceUse};
 pub use sandbox::{
     MissingProperty, PlanSandbox, TaskSandbox, WorkerSandbox, is_profile_name, profile_of_sandbox_tag,
     sandbox_tag,

@@ -26,9 +26,28 @@ pub struct ResourceUse {
     pub written_bytes: Option<u64>,
 }
 
+/// Bound of the memory of a task whose job wants a quantity of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MemoryLimit {
+    /// Maximum memory in bytes.
+    pub bytes: u64,
+    /// Means that enforces it.
+    pub by: MemoryLimitKind,
+}
+
+/// Means that enforces a bound of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryLimitKind {
+    /// Control group (version 2): bounds the memory of all processes of the job in sum.
+    Cgroup,
+    /// Limit of each process (`RLIMIT_DATA`): bounds its heap and its private writable mappings.
+    Rlimit,
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{super::TaskResult, ResourceUse};
+    use super::{super::TaskResult, MemoryLimit, MemoryLimitKind, ResourceUse};
 
     #[test]
     fn resource_use_is_a_part_of_the_task_result() {
@@ -58,5 +77,12 @@ mod tests {
         );
         let old: TaskResult = serde_json::from_str(&json).unwrap();
         assert_eq!(old.resources, ResourceUse::default());
+    }
+    #[test]
+    fn bound_of_memory_names_its_means() {
+        let memory_limit = Some(MemoryLimit { bytes: 1 << 30, by: MemoryLimitKind::Cgroup });
+        let json = serde_json::to_value(TaskResult { memory_limit, ..TaskResult::default() }).unwrap();
+        assert_eq!(json["memory_limit"], serde_json::json!({"bytes": 1 << 30, "by": "cgroup"}));
+        assert_eq!(serde_json::from_value::<TaskResult>(json).unwrap().memory_limit, memory_limit);
     }
 }

@@ -4,7 +4,7 @@ use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{DsseEnvelope, ResourceUse, TaskAdmission, TaskSandbox};
+use super::{DsseEnvelope, MemoryLimit, ResourceUse, TaskAdmission, TaskSandbox};
 use crate::blob::{BlobHash, OutputStream};
 
 /// Result of one task.
@@ -44,6 +44,9 @@ pub struct TaskResult {
     /// Use of the machine.
     #[serde(flatten)]
     pub resources: ResourceUse,
+    /// Bound of its memory, if the job wants a quantity of memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<MemoryLimit>,
     /// Sandbox in which the task ran, if it ran in one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<TaskSandbox>,

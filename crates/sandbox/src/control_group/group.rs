@@ -1,4 +1,4 @@
-//! Control group of one supervisor.
+//! Control group of one supervisor, or of one job without a sandbox.
 
 use std::{
     fs::{self, File},
@@ -7,9 +7,8 @@ use std::{
 };
 
 use super::ControlGroups;
-use crate::profile::Limits;
 
-/// Control group of one supervisor. The drop ends its processes, and removes it.
+/// Control group of one supervisor or job. The drop ends its processes, and removes it.
 #[derive(Debug)]
 pub struct ControlGroup {
     path: PathBuf,
@@ -17,12 +16,28 @@ pub struct ControlGroup {
 }
 
 impl ControlGroup {
-    pub(super) fn create(path: PathBuf, limits: &Limits, groups: ControlGroups) -> io::Result<Self> {
+    pub(super) fn create(path: PathBuf, groups: ControlGroups) -> io::Result<Self> {
         fs::create_dir(&path)?;
-        // The drop removes a group whose limits cannot be set.
-        let group = Self { path, groups };
-        set_limits(&group.path, limits)?;
-        Ok(group)
+        Ok(Self { path, groups })
+    }
+
+    pub(super) fn limit_processes(&self, count: u64) -> io::Result<()> {
+        fs::write(self.path.join("pids.max"), count.to_string())
+    }
+
+    /// Bounds the memory of all processes of the group to `bytes`, without swap space.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the system.
+    pub fn limit_memory(&self, bytes: u64) -> io::Result<()> {
+        fs::write(self.path.join("memory.max"), bytes.to_string())?;
+        // Otherwise a job at its limit would use the swap space of the machine.
+        match fs::write(self.path.join("memory.swap.max"), "0") {
+            // A kernel without swap has no such file.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
     }
 
     /// Returns the directory of the group.
@@ -55,16 +70,5 @@ impl Drop for ControlGroup {
     fn drop(&mut self) {
         let _is_empty_or_old = self.kill();
         self.groups.remove(&self.path);
-    }
-}
-
-fn set_limits(group: &Path, limits: &Limits) -> io::Result<()> {
-    fs::write(group.join("memory.max"), limits.memory.to_string())?;
-    fs::write(group.join("pids.max"), limits.processes.to_string())?;
-    // Otherwise a job at its limit would use the swap space of the machine.
-    match fs::write(group.join("memory.swap.max"), "0") {
-        // A kernel without swap has no such file.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
     }
 }

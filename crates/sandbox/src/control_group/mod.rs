@@ -2,7 +2,8 @@
 //!
 //! A worker whose own control group is delegated to it moves itself to a group below, because a
 //! group that hands on controllers must not have processes of its own. Each supervisor gets a group
-//! beside that of the worker. The owner of the limits is the worker; a supervisor only joins.
+//! beside that of the worker, and so does each job without a sandbox whose memory is bounded. The
+//! owner of the limits is the worker; a supervisor only joins.
 
 mod delegated;
 mod group;
@@ -55,10 +56,24 @@ impl ControlGroups {
     ///
     /// Returns the error of the system.
     pub fn create(&self, limits: &Limits) -> io::Result<ControlGroup> {
+        let group = self.create_for_job(limits.memory)?;
+        group.limit_processes(limits.processes)?;
+        Ok(group)
+    }
+
+    /// Creates a group for a job without a sandbox, which may use `memory` bytes.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the system.
+    pub fn create_for_job(&self, memory: u64) -> io::Result<ControlGroup> {
         self.0.remove_abandoned();
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let path = self.0.parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
-        ControlGroup::create(path, limits, self.clone())
+        // The drop removes a group whose limits cannot be set.
+        let group = ControlGroup::create(path, self.clone())?;
+        group.limit_memory(memory)?;
+        Ok(group)
     }
 
     /// Removes a group, now or when its processes have ended.
@@ -83,5 +98,32 @@ impl Drop for Groups {
     fn drop(&mut self) {
         // The next worker in this group removes what has processes that have not ended yet.
         self.remove_abandoned();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Arc};
+
+    use super::{ControlGroups, Groups};
+    use crate::profile::Limits;
+
+    #[test]
+    fn group_of_a_job_bounds_only_its_memory() {
+        let parent = tempfile::tempdir().unwrap();
+        let groups = Groups { parent: parent.path().into(), next: 7.into(), abandoned: Vec::new().into() };
+        let groups = ControlGroups(Arc::new(groups));
+        let read = |path: &std::path::Path, file| fs::read_to_string(path.join(file)).ok();
+        let job = groups.create_for_job(64 << 20).unwrap();
+        assert_eq!(job.path(), parent.path().join(format!("agw-{}-7", std::process::id())));
+        assert_eq!(read(job.path(), "memory.max").as_deref(), Some("67108864"));
+        assert_eq!(read(job.path(), "memory.swap.max").as_deref(), Some("0"));
+        assert_eq!(read(job.path(), "pids.max"), None);
+        job.limit_memory(1 << 20).unwrap();
+        assert_eq!(read(job.path(), "memory.max").as_deref(), Some("1048576"));
+        let limits = Limits { memory: 5, processes: 6, ..Limits::default() };
+        let supervisor = groups.create(&limits).unwrap();
+        assert_eq!(read(supervisor.path(), "memory.max").as_deref(), Some("5"));
+        assert_eq!(read(supervisor.path(), "pids.max").as_deref(), Some("6"));
     }
 }

@@ -266,6 +266,8 @@ fn quiet_task() -> TaskStart {
         stdout: Sink::Null,
         stderr: Sink::Null,
         is_last: false,
+        worker_env: vec![],
+        memory: None,
     }
 }
 

@@ -220,6 +220,8 @@ mod tests {
             stdout,
             stderr: Sink::Stdout,
             is_last: false,
+            worker_env: vec![],
+            memory: None,
         })
     }
 

@@ -168,6 +168,8 @@ mod tests {
                     stdout,
                     stderr,
                     is_last: false,
+                    worker_env: vec![],
+                    memory: None,
                 })
             }),
         ]

@@ -74,6 +74,12 @@ pub struct TaskStart {
     /// others have ended, or have not started.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_last: bool,
+    /// Environment variables that the worker sets, whatever the profile permits: name and value.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub worker_env: Vec<(String, String)>,
+    /// Maximum data of each process of the task in bytes, below the limits of the profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
 }
 
 /// Signal for the process group of a task.
@@ -223,6 +229,8 @@ mod tests {
                 stdout,
                 stderr,
                 is_last: false,
+                worker_env: vec![],
+                memory: None,
             })
         };
         let path = || Sink::Path("/x".into());

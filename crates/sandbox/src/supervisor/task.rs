@@ -46,7 +46,7 @@ pub(super) fn start(
     if !program.is_absolute() {
         return Err(Fault::new(Step::Exec, format!("'{}' is not an absolute path", program.display())));
     }
-    let environment = environment(sandbox, &start.env)?;
+    let environment = environment(sandbox, start)?;
     let cwd = start.cwd.as_ref().map(|cwd| sandbox.scratch.join(decode_os(cwd)));
     let cwd = match cwd {
         Some(cwd) => readable_directory(cwd)?,
@@ -77,6 +77,10 @@ pub(super) fn start(
         .stdout(Stdio::from(stdout))
         .stderr(Stdio::from(stderr))
         .process_group(0);
+    if let Some(bytes) = start.memory {
+        agenix_sys::limit_data(&mut command, bytes)
+            .map_err(|error| Fault::of(Step::Limits, "the limit of memory", error))?;
+    }
     let child =
         command.spawn().map_err(|error| Fault::of(Step::Exec, format!("'{}'", program.display()), error))?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -84,10 +88,11 @@ pub(super) fn start(
     Ok(StartedTask { pid, files })
 }
 
-/// Returns the environment of a task: what the sandbox sets, what the worker passes, and what the
-/// plan sets. A plan sets only variables that the profile names, because others change which code
-/// programs load.
-fn environment(sandbox: &Sandbox, of_plan: &[(String, String)]) -> Result<Vec<(OsString, OsString)>, Fault> {
+/// Returns the environment of a task: what the sandbox sets, what the worker passes, what the plan
+/// sets, and what the worker sets. A plan sets only variables that the profile names, because
+/// others change which code programs load.
+fn environment(sandbox: &Sandbox, start: &TaskStart) -> Result<Vec<(OsString, OsString)>, Fault> {
+    let TaskStart { env: of_plan, worker_env, .. } = start;
     let permitted = &sandbox.setup.profile.env;
     if let Some((name, _)) = of_plan.iter().find(|(name, _)| !permitted.contains(name)) {
         let detail = format!("the profile '{}' does not permit {name}", sandbox.setup.profile.name);
@@ -95,7 +100,7 @@ fn environment(sandbox: &Sandbox, of_plan: &[(String, String)]) -> Result<Vec<(O
     }
     let scratch = || sandbox.scratch.clone().into_os_string();
     let own = [("HOME".into(), scratch()), ("TMPDIR".into(), scratch()), ("PATH".into(), PATH.into())];
-    let given = sandbox.setup.variables.iter().chain(of_plan);
+    let given = sandbox.setup.variables.iter().chain(of_plan).chain(worker_env);
     let given = given.map(|(name, value)| (decode_os(name), decode_os(value)));
     Ok(own.into_iter().chain(given).collect())
 }

@@ -202,6 +202,8 @@ pub(crate) fn task(task: u32, argv: &[&str]) -> TaskStart {
         stdout: Sink::Descriptor,
         stderr: Sink::Descriptor,
         is_last: false,
+        worker_env: vec![],
+        memory: None,
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
 
 use agenix_protocol::{
     byte_escape::encode_os,
-    documents::{TaskResult, TaskSandbox},
+    documents::{MemoryLimit, MemoryLimitKind, TaskResult, TaskSandbox},
 };
 use agenix_sandbox::{
     profile::Profile,
@@ -36,6 +36,7 @@ use super::{
     task::{SandboxedTask, error_of},
 };
 use crate::exec::{
+    job_resources::TaskResources,
     out_of_memory,
     stages::StageCommand,
     streams::{Input, Output, Streams},
@@ -58,6 +59,8 @@ pub(crate) struct JobSandbox {
     has_last_task: AtomicBool,
     /// Pool that gets the supervisor back. The supervisor ends with the job if absent.
     pool: Option<SupervisorPool>,
+    /// Bound of the memory of the job, if it wants a quantity of memory.
+    memory: Option<MemoryLimit>,
 }
 
 /// Task that a supervisor has started, and the files that it has opened for stdout and stderr.
@@ -83,6 +86,7 @@ impl JobSandbox {
             next_task: AtomicU32::new(1),
             has_last_task: AtomicBool::new(false),
             pool,
+            memory: None,
         })
     }
 
@@ -91,18 +95,35 @@ impl JobSandbox {
         self.supervisor.pid()
     }
 
+    /// Bounds the memory of the job to `bytes`, before its first task: by the control group of its
+    /// supervisor, or else of each process. A lower limit of its profile stays.
+    pub(crate) fn bound_memory(&mut self, bytes: u64) -> io::Result<MemoryLimit> {
+        let bytes = bytes.min(self.profile.limits.memory);
+        let by = match self.supervisor.control_group() {
+            Some(group) => {
+                group.limit_memory(bytes)?;
+                MemoryLimitKind::Cgroup
+            }
+            None => MemoryLimitKind::Rlimit,
+        };
+        Ok(*self.memory.insert(MemoryLimit { bytes, by }))
+    }
+
     /// Starts a task. The supervisor opens the files that the plan names.
     pub(crate) async fn start(
         &self,
         program: &Path,
         command: &StageCommand,
-        streams: &Streams<'_>,
+        (streams, resources): (&Streams<'_>, Option<TaskResources<'_>>),
     ) -> io::Result<StartedTask> {
         let task = self.next_task.fetch_add(1, Ordering::Relaxed);
         let (start, end) = self.replies.expect(task);
         // A start that returns files may be repeated, so the job does not end with the task.
         let ends_job = command.is_last && !streams.have_paths();
-        let (request, descriptors) = request(task, program, (command, ends_job), streams);
+        let (mut request, descriptors) = request(task, program, (command, ends_job), streams);
+        request.worker_env = resources.map(|resources| resources.environment.to_vec()).unwrap_or_default();
+        request.memory =
+            self.memory.filter(|limit| limit.by == MemoryLimitKind::Rlimit).map(|limit| limit.bytes);
         let descriptors: Vec<_> = descriptors.into_iter().map(AsFd::as_fd).collect();
         let programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner).take();
         match programs {
@@ -177,7 +198,7 @@ impl JobSandbox {
     }
 
     async fn cleaned(self) -> io::Result<Cleaned> {
-        let Self { profile, supervisor, end, has_last_task, pool, .. } = self;
+        let Self { profile, supervisor, end, has_last_task, pool, memory, .. } = self;
         if !has_last_task.into_inner() {
             supervisor.commands.clean()?;
         }
@@ -186,11 +207,16 @@ impl JobSandbox {
             return Err(ended_unexpectedly());
         };
         let (cleaned, replies) = ended.map_err(|_| ended_unexpectedly())?;
+        // The next job of the supervisor has the limit of the profile again.
+        let group = supervisor.control_group().filter(|_| memory.is_some());
+        let is_restored = group.is_none_or(|group| group.limit_memory(profile.limits.memory).is_ok());
         if !cleaned.retires
+            && is_restored
             && let Some(pool) = pool
             && let Some(mut supervisor) = Arc::into_inner(supervisor)
         {
             supervisor.replies = Some(replies);
+            supervisor.set_hold(None);
             pool.put(&profile.name, supervisor);
         }
         Ok(cleaned)
@@ -231,6 +257,8 @@ fn request<'s>(
         stdout,
         stderr,
         is_last,
+        worker_env: Vec::new(),
+        memory: None,
     };
     (start, descriptors)
 }

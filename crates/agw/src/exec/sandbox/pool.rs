@@ -58,6 +58,11 @@ impl SupervisorPool {
         }
     }
 
+    /// Returns the control groups of the worker, if it has claimed some.
+    pub(super) fn control_groups(&self) -> Option<&ControlGroups> {
+        self.0.control_groups.as_ref()
+    }
+
     /// Returns a supervisor whose job has ended to the pool.
     pub(super) fn put(&self, profile: &str, supervisor: Supervisor) {
         self.waiting().entry(profile.to_owned()).or_default().idle.push(supervisor);

@@ -23,6 +23,7 @@ use super::{
     scratch::ScratchRoot,
     settings::{Mode, SandboxSettings},
 };
+use crate::exec::{job_resources::ResourceHold, memory_bound::MemoryBounds};
 
 /// Sandboxes of the worker.
 #[derive(Debug)]
@@ -102,6 +103,11 @@ impl Sandboxes {
         }
     }
 
+    /// Returns the means by which the memory of jobs without a sandbox is bounded.
+    pub(crate) fn memory_bounds(&self) -> MemoryBounds {
+        MemoryBounds::of(self.pool.control_groups().cloned())
+    }
+
     /// Returns the profile of a job whose plan asks for `wanted`, or `None` if the job runs without
     /// a sandbox. The error is the reason why the job cannot run.
     pub(crate) fn profile_of(&self, wanted: Option<&PlanSandbox>) -> Result<Option<&Profile>, String> {
@@ -134,9 +140,16 @@ impl Sandboxes {
         }
     }
 
-    /// Begins a job of `profile` that may execute `programs`.
-    pub(crate) async fn begin(&self, profile: &Profile, programs: Vec<String>) -> io::Result<JobSandbox> {
-        let supervisor = self.pool.take(profile).await.map_err(error_of)?;
+    /// Begins a job of `profile` that may execute `programs`. The supervisor keeps `hold` until it
+    /// has cleaned up after the job, or has ended.
+    pub(crate) async fn begin(
+        &self,
+        profile: &Profile,
+        programs: Vec<String>,
+        hold: Option<ResourceHold>,
+    ) -> io::Result<JobSandbox> {
+        let mut supervisor = self.pool.take(profile).await.map_err(error_of)?;
+        supervisor.set_hold(hold);
         JobSandbox::begin(supervisor, (profile, Some(self.pool.clone())), programs)
     }
 

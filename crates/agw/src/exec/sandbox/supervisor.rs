@@ -19,6 +19,7 @@ use tracing::warn;
 
 use super::scratch::{ScratchDirectory, ScratchRoot};
 use crate::exec::{
+    job_resources::ResourceHold,
     out_of_memory::{self, MemoryEvents},
     process_table::descendants,
     readiness::readable,
@@ -54,7 +55,7 @@ impl Supervisor {
         let pid = subreaper::start(|| command.spawn())?;
         let control_group = settings.control_group.clone();
         let memory_events = control_group.as_ref().and_then(|group| MemoryEvents::of(group.path()));
-        let outer = OuterProcess { pid, has_ended: false, _scratch: scratch, control_group };
+        let outer = OuterProcess { pid, has_ended: false, _scratch: scratch, control_group, hold: None };
         let process = SupervisorProcess(Some(outer));
         // The end of the process has to close the connection.
         drop(command);
@@ -69,6 +70,18 @@ impl Supervisor {
     /// Returns the outer process, until it has ended.
     pub(super) fn pid(&self) -> Option<Pid> {
         self.process.0.as_ref().map(|process| process.pid)
+    }
+
+    /// Sets the guard of the resources of its job. It is dropped with the process at the latest.
+    pub(super) fn set_hold(&mut self, hold: Option<ResourceHold>) {
+        if let Some(process) = &mut self.process.0 {
+            process.hold = hold;
+        }
+    }
+
+    /// Returns the control group of its own, if it has one.
+    pub(super) fn control_group(&self) -> Option<&ControlGroup> {
+        self.process.0.as_ref()?.control_group.as_deref()
     }
 
     /// Returns true if the supervisor waits for a job.
@@ -136,6 +149,8 @@ struct OuterProcess {
     _scratch: ScratchDirectory,
     /// Removed with its processes.
     control_group: Option<Arc<ControlGroup>>,
+    /// Guard of the resources of the job whose tasks it runs.
+    hold: Option<ResourceHold>,
 }
 
 impl OuterProcess {

@@ -12,6 +12,7 @@ pub(crate) mod sandboxes {
         super::settings::{Mode, SandboxSettings},
         job::JobSandbox,
     };
+    use crate::exec::{job_resources::ResourceHold, memory_bound::MemoryBounds};
 
     /// Sandboxes, which cannot exist here.
     #[derive(Debug)]
@@ -26,6 +27,10 @@ pub(crate) mod sandboxes {
         }
 
         pub(crate) fn registration(&self) -> WorkerSandbox {
+            match *self {}
+        }
+
+        pub(crate) fn memory_bounds(&self) -> MemoryBounds {
             match *self {}
         }
 
@@ -45,6 +50,7 @@ pub(crate) mod sandboxes {
             &self,
             _profile: &Profile,
             _programs: Vec<String>,
+            _hold: Option<ResourceHold>,
         ) -> io::Result<JobSandbox> {
             match *self {}
         }
@@ -63,11 +69,11 @@ pub(crate) mod sandboxes {
 pub(crate) mod job {
     use std::{io, os::fd::OwnedFd, path::Path};
 
-    use agenix_protocol::documents::TaskResult;
+    use agenix_protocol::documents::{MemoryLimit, TaskResult};
     use rustix::process::Pid;
 
     use super::task::SandboxedTask;
-    use crate::exec::{stages::StageCommand, streams::Streams};
+    use crate::exec::{job_resources::TaskResources, stages::StageCommand, streams::Streams};
 
     /// Job in a sandbox, which cannot exist here.
     #[derive(Debug)]
@@ -82,8 +88,12 @@ pub(crate) mod job {
             &self,
             _program: &Path,
             _command: &StageCommand,
-            _streams: &Streams<'_>,
+            _resources: (&Streams<'_>, Option<TaskResources<'_>>),
         ) -> io::Result<(SandboxedTask, Vec<OwnedFd>)> {
+            match *self {}
+        }
+
+        pub(crate) fn bound_memory(&mut self, _bytes: u64) -> io::Result<MemoryLimit> {
             match *self {}
         }
 

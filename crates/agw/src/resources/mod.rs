@@ -1,0 +1,9 @@
+//! Resources that the worker offers to jobs: what this machine has, and what its owner declares.
+
+mod gpus;
+mod machine;
+mod offer;
+
+pub(crate) use gpus::{CUDA_VISIBLE, ROCR_VISIBLE};
+pub(crate) use machine::Machine;
+pub(crate) use offer::{DeclaredResource, Offer, parse};
