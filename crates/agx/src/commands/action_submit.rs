@@ -14,6 +14,7 @@ use super::{
     concurrency_args::ConcurrencyArgs,
     labels::{Label, labels, parse_label},
     new_id,
+    quantity_args::QuantityArgs,
     unique_args::UniqueArgs,
     verdict,
 };
@@ -61,6 +62,8 @@ pub(crate) struct SubmitArgs {
     /// Do not start the jobs for so long: seconds, as 0.5, or a number with s, m, h or d
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = parse_duration)]
     pub(crate) delay: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) quantities: QuantityArgs,
     /// Label of the action, which `agx action list --label` finds; can be repeated
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_label)]
     pub(crate) labels: Vec<Label>,
@@ -93,6 +96,7 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
         delay_secs: args.delay.map(|delay| delay.as_secs_f64()),
         open: args.open,
         labels: labels(args.labels)?,
+        resources: args.quantities.quantities()?,
         ..ActionSubmission::new(args.plan_id, inputs)
     };
     let mut agq = RetryingClient::new(server.server()?, server.connect().await?, output);

@@ -17,6 +17,7 @@ use super::{
     map_placement::able_workers,
     new_id,
     programs::{check_programs, check_sandbox, check_workers, required_tags},
+    quantity_args::{check_own_worker, note_workers},
 };
 use crate::{
     background::embedded::EmbeddedCluster,
@@ -80,6 +81,10 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         let kept = KEPT_FOR_EACH_AHEAD * ReadAhead::most_jobs(slots, block.unwrap_or(1));
         let mut local = EmbeddedCluster::start(args.jobs, kept, sandbox.as_deref())?;
         let server = local.server()?;
+        tokio::select! {
+            checked = check_own_worker(&mut local, &plan) => checked?,
+            () = signal.arrived() => return Err(CliError::Interrupted),
+        }
         let inputs = map::read(sources, block, resumed, check);
         let engine = engine(server, (plan, pipeline), &args, output, (&action_id, Some(slots)))?;
         let mapped = engine.run(inputs, &stop_level);
@@ -90,6 +95,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
             .note("agx: --jobs is for a worker of agx's own; on a cluster, each worker sets its own number");
     }
     check_workers(&server, &plan).await?;
+    note_workers(&server, &plan, output).await?;
     let inputs = map::read(sources, block, resumed, check);
     let engine = engine(server, (plan, pipeline), &args, output, (&action_id, None))?;
     let mapped = engine.run(inputs, &stop_level);
@@ -186,7 +192,11 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
         max_retries: args.retries,
         timeout_secs: Some(0),
         pipefail: args.pipefail,
-        requires: Requires { tags: required_tags(&pipeline.tasks), ..Requires::default() },
+        requires: Requires {
+            tags: required_tags(&pipeline.tasks),
+            resources: args.quantities.of_plan()?,
+            ..Requires::default()
+        },
         sandbox: None,
         inputs: BTreeMap::new(),
         max_running: None,

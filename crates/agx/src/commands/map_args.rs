@@ -12,6 +12,7 @@ use clap::{Args, builder::TypedValueParser};
 use super::{
     concurrency_args::ConcurrencyArgs,
     labels::{Label, parse_label},
+    quantity_args::QuantityArgs,
     raw_arg::RawArg,
 };
 use crate::{
@@ -148,6 +149,8 @@ pub(crate) struct MapArgs {
     pub(crate) rate: Option<StartRate>,
     #[command(flatten)]
     pub(crate) concurrency: ConcurrencyArgs,
+    #[command(flatten)]
+    pub(crate) quantities: QuantityArgs,
     /// -100 to 100: jobs with a higher priority run first, on a cluster
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,

@@ -47,6 +47,15 @@ pub(super) async fn able_workers(
     }
 }
 
+/// Tells the user if no worker has all that the jobs need.
+pub(super) async fn note_without_worker(server: &Server, plan: &Plan, output: Output) -> Result<()> {
+    let Placement { workers, text } = placement(server, plan).await?;
+    if workers.is_empty() {
+        output.note(&format!("agx: {text}; the jobs wait for a worker"));
+    }
+    Ok(())
+}
+
 /// Asks the server for its workers.
 async fn placement(server: &Server, plan: &Plan) -> Result<Placement> {
     let workers = Connection::open(server).await?.workers().await?;

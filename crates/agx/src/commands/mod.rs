@@ -39,6 +39,7 @@ mod project_cluster;
 mod proved_inputs;
 pub(crate) mod provenance;
 mod provenance_check;
+mod quantity_args;
 pub(crate) mod queue;
 mod raw_arg;
 pub(crate) mod run;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use agenix_protocol::{
-    documents::{Plan, StartRate, Task, parse},
+    documents::{Plan, Requires, StartRate, Task, parse},
     ids::PlanId,
     limits::Limits,
 };
@@ -16,7 +16,7 @@ use agenix_rules::plan::check;
 use agenix_shell::{Braces, Placeholders, Programs, compile};
 use clap::Args;
 
-use super::refused;
+use super::{quantity_args::QuantityArgs, refused};
 use crate::{
     documents::PlanRef,
     error::{CliError, Result},
@@ -63,6 +63,8 @@ pub(crate) struct FromArgs {
     pub(crate) inputs_may_be_code: bool,
     #[command(flatten)]
     pub(crate) sandbox: ProfileArg,
+    #[command(flatten)]
+    pub(crate) quantities: QuantityArgs,
 }
 
 pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) -> Result<()> {
@@ -184,7 +186,7 @@ fn plan_of(args: &FromArgs) -> Result<Plan> {
         max_retries: args.retries,
         timeout_secs: None,
         pipefail: args.pipefail,
-        requires: agenix_protocol::documents::Requires::default(),
+        requires: Requires { resources: args.quantities.of_plan()?, ..Requires::default() },
         sandbox: None,
         inputs: BTreeMap::new(),
         max_running: args.max_running,

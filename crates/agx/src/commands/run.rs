@@ -18,6 +18,7 @@ use super::{
     labels::{Label, labels, parse_label},
     new_id,
     programs::{check_programs, check_sandbox, check_workers, required_tags},
+    quantity_args::{QuantityArgs, check_own_worker, note_workers},
     raw_arg::RawArg,
     refused,
 };
@@ -93,6 +94,8 @@ pub(crate) struct RunArgs {
     /// -100 to 100: jobs with a higher priority run first, on a cluster
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     priority: i32,
+    #[command(flatten)]
+    quantities: QuantityArgs,
 }
 
 const AFTER_HELP: &str = "Examples:\n  agx run -- make -j8\n  agx run --on gpu --timeout 2h -- train --epochs 10\n  \
@@ -127,13 +130,19 @@ async fn run_job(server: &ServerArgs, args: &RunArgs, output: Output) -> Result<
     let server = match given {
         Some(server) => {
             check_workers(&server, &plan).await.map_err(not_found)?;
+            note_workers(&server, &plan, output).await?;
             server
         }
         None => {
             let cwd = plan.tasks.first().and_then(|first| first.cwd.as_deref());
             check_programs(&plan, cwd).map_err(not_found)?;
             let sandbox = args.sandbox.worker_options(cwd)?;
-            local.insert(EmbeddedCluster::start(Some(1), KEPT_JOBS, sandbox.as_deref())?).server()?
+            let local = local.insert(EmbeddedCluster::start(Some(1), KEPT_JOBS, sandbox.as_deref())?);
+            tokio::select! {
+                checked = check_own_worker(local, &plan) => checked?,
+                () = signal.arrived() => return Err(CliError::Command { exit_code: INTERRUPTED, why: None }),
+            }
+            local.server()?
         }
     };
     let action_id = new_id()?;
@@ -246,7 +255,7 @@ fn plan(tasks: Vec<Task>, args: &RunArgs) -> Result<Plan> {
         max_retries: args.retries,
         timeout_secs: Some(0),
         pipefail: args.pipefail,
-        requires: Requires { tags, ..Requires::default() },
+        requires: Requires { tags, resources: args.quantities.of_plan()?, ..Requires::default() },
         sandbox: None,
         inputs: BTreeMap::new(),
         max_running: None,

@@ -27,6 +27,8 @@ pub(crate) struct UpArgs {
     pub(crate) jobs: Option<u32>,
     #[command(flatten)]
     pub(crate) sandbox: WorkerSandboxArgs,
+    #[command(flatten)]
+    pub(crate) resources: WorkerResourceArgs,
     /// Options for agq, after --, as -- --bind 0.0.0.0 --insecure
     #[arg(last = true, value_name = "OPTION")]
     pub(crate) options_of_agq: Vec<String>,
@@ -45,6 +47,22 @@ pub(crate) struct WorkerSandboxArgs {
     pub(crate) sandbox_read: Vec<PathBuf>,
 }
 
+/// Resources of a worker on this machine.
+#[derive(Debug, Args)]
+pub(crate) struct WorkerResourceArgs {
+    /// Resource that jobs may want a quantity of, as for agw: cpus=3.5, memory=16G, gpus=0,1 or
+    /// licences=3; can be repeated [default: the CPUs, the memory and the GPUs of this machine]
+    #[arg(long = "resource", value_name = "NAME=AMOUNT")]
+    pub(crate) resources: Vec<String>,
+}
+
+impl WorkerResourceArgs {
+    /// Returns the options of agw.
+    fn options(&self) -> impl Iterator<Item = String> {
+        self.resources.iter().flat_map(|resource| ["--resource".to_owned(), resource.clone()])
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct DownArgs {
     /// Name that was given to `agx join` [default: local, the name of `agx up`]
@@ -59,13 +77,15 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "NAME", default_value = "cluster")]
     pub(crate) name: String,
     /// Only create the profile: start no worker on this machine
-    #[arg(long, conflicts_with = "sandbox")]
+    #[arg(long, conflicts_with_all = ["sandbox", "resources"])]
     pub(crate) no_worker: bool,
     /// Number of concurrent jobs of the worker [default: the number of processors]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) jobs: Option<u32>,
     #[command(flatten)]
     pub(crate) sandbox: WorkerSandboxArgs,
+    #[command(flatten)]
+    pub(crate) resources: WorkerResourceArgs,
 }
 
 /// Name of the profile that `agx up` creates.
@@ -87,6 +107,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     of_agq.extend(args.options_of_agq.iter().cloned());
     let mut of_agw = worker(&agq, &key_file, None, args.jobs);
     of_agw.extend(options_of_agw);
+    of_agw.extend(args.resources.options());
     of_agw.extend(["--worker-id".into(), format!("local-{}", std::process::id())]);
     let spec = SupervisorSpec { parts: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
     let (line, logs) = supervisor::start(hold, &dir, &spec)?;
@@ -191,6 +212,7 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<()> {
     Connection::open(&server).await?;
     let mut of_agw = worker(&token.agq, &key_file, ca.as_deref(), args.jobs);
     of_agw.extend(options_of_sandbox.into_iter().flatten());
+    of_agw.extend(args.resources.options());
     let spec = SupervisorSpec { parts: vec![part("agw", of_agw)?] };
     if !args.no_worker {
         supervisor::start(hold, &dir, &spec)?;

@@ -8,6 +8,7 @@ use crate::{
     documents::WorkerRef,
     error::{CliError, Result},
     output::{Output, table},
+    remote::worker_resources::resources_text,
     sandbox::{profiles_text, worker_lines},
     server_args::ServerArgs,
     util::printable::one_line,
@@ -51,11 +52,12 @@ fn text(workers: &[WorkerStatus]) -> String {
             format!("{}/{}", worker.active_jobs, worker.max_concurrent_jobs),
             worker.capabilities.commands().count().to_string(),
             worker.last_seen_at.to_string(),
+            resources_text(worker),
             worker.sandbox.as_ref().map(profiles_text).unwrap_or_default(),
         ]
     };
     let rows: Vec<_> = workers.iter().map(row).collect();
-    table(&["WORKER", "STATE", "HOST", "JOBS", "TOOLS", "LAST SEEN", "SANDBOX"], &rows)
+    table(&["WORKER", "STATE", "HOST", "JOBS", "TOOLS", "LAST SEEN", "RESOURCES", "SANDBOX"], &rows)
 }
 
 async fn get(server: &ServerArgs, id: &WorkerId, output: Output) -> Result<()> {
@@ -76,6 +78,8 @@ fn worker_text(worker: &WorkerStatus) -> String {
     add("platform", &worker.platform);
     add("agw", &worker.agw_version);
     add("jobs", &format!("{} of {}", worker.active_jobs, worker.max_concurrent_jobs));
+    let resources = resources_text(worker);
+    add("resources", if resources.is_empty() { "none" } else { &resources });
     add("tools", &worker.capabilities.commands().count().to_string());
     let tag = |(name, value): (&String, &Value)| match value {
         Value::Bool(true) => name.clone(),
@@ -116,7 +120,7 @@ mod tests {
         let json = br#"{"worker_id":"w1","state":"active","hostname":"h\u001b","platform":"linux-x86_64","agw_version":"0.1.0",
             "capabilities":{"tools":["sort","wc"],"agentic_units":[]},"max_concurrent_jobs":4,"active_jobs":1,
             "registered_at":"2026-01-31T08:00:00.000Z","last_seen_at":"2026-01-31T08:00:01.000Z","stats":null,
-            "tags":{"gpu":true,"zone":"eu"}}"#;
+            "tags":{"gpu":true,"zone":"eu"},"resources":{"cpus":4,"memory":2147483648},"used_resources":{"cpus":1.5}}"#;
         parse(json).unwrap()
     }
 
@@ -127,6 +131,7 @@ mod tests {
   platform    linux-x86_64
   agw         0.1.0
   jobs        1 of 4
+  resources   cpus 1.5/4, memory 0/2G
   tools       2
   tags        gpu, zone=eu
   registered  2026-01-31T08:00:00.000Z
@@ -147,6 +152,8 @@ mod tests {
     exec            Landlock"
             )
         );
-        assert!(text(&[worker]).trim_end().ends_with("2026-01-31T08:00:01.000Z  reader"));
+        assert!(
+            text(&[worker]).trim_end().ends_with("2026-01-31T08:00:01.000Z  cpus 1.5/4, memory 0/2G  reader")
+        );
     }
 }

@@ -7,3 +7,4 @@ pub(crate) mod output_reader;
 pub(crate) mod overview;
 pub(crate) mod retrying_client;
 pub(crate) mod stored_stream;
+pub(crate) mod worker_resources;

@@ -17,7 +17,10 @@ use ratatui::{
 
 use super::model::{Screen, TopModel};
 use crate::{
-    remote::overview::{ClusterOverview, state, took},
+    remote::{
+        overview::{ClusterOverview, state, took},
+        worker_resources::resources_text,
+    },
     util::printable::{one_line, printable},
 };
 
@@ -141,12 +144,20 @@ fn workers(frame: &mut Frame<'_>, at: Rect, model: &TopModel, overview: &Cluster
             worker.capabilities.commands().count().to_string(),
             // Without fractions of a second.
             worker.last_seen_at.to_string().chars().take(19).collect(),
+            resources_text(worker),
         ])
         .style(if worker.state == "active" { Style::new() } else { colour(&worker.state) })
     };
-    let widths = [Max(36), Length(11), Max(24), Length(9), Length(6), Fill(1)];
+    let widths = [Max(36), Length(11), Max(24), Length(9), Length(6), Length(19), Fill(1)];
     let all = overview.workers.iter().map(row).collect();
-    rows(frame, at, &["WORKER", "STATE", "HOST", "JOBS", "TOOLS", "LAST SEEN"], all, &widths, model.row);
+    rows(
+        frame,
+        at,
+        &["WORKER", "STATE", "HOST", "JOBS", "TOOLS", "LAST SEEN", "RESOURCES"],
+        all,
+        &widths,
+        model.row,
+    );
 }
 
 fn queues(frame: &mut Frame<'_>, at: Rect, model: &TopModel, overview: &ClusterOverview) {

@@ -709,6 +709,12 @@ function task(result, n) {
   stream(result, 'stdout', `out ${n}`), stream(result, 'stderr', `err ${n}`));
 }
 
+/** Returns each resource of a worker with the amount that its jobs use and the amount that it offers. */
+function resources({ resources: offered = {}, used_resources: used = {} }) {
+  const amount = (name, value) => (name === 'memory' ? `${rate(value / 2 ** 30)} GiB` : String(value));
+  return Object.entries(offered).map(([name, most]) => `${name} ${amount(name, used[name] ?? 0)} of ${amount(name, most)}`).join(', ');
+}
+
 const workersView = {
   title: () => 'Workers',
   load: async (route, signal) => (await command(['WORKER.LIST'], signal)).map(parse),
@@ -728,7 +734,8 @@ const workersView = {
             [worker.hostname, worker.platform, worker.agw_version && `agw ${worker.agw_version}`].filter(Boolean).join(', '))),
           cell('state', badge(worker.state), worker.quarantine_reason && h('small', { class: 'warn' }, worker.quarantine_reason),
             slow > 0 && h('small', { class: 'warn' }, `${many(slow, 'job')} took longer than allowed: it may hang.`)),
-          h('span', { class: 'slots' }, bar(used, slots, `${used} of ${slots} slots used`), `${used}/${slots}`), load(worker),
+          cell('jobs', h('span', { class: 'slots' }, bar(used, slots, `${used} of ${slots} slots used`), `${used}/${slots}`),
+            h('small', null, resources(worker))), load(worker),
           number(tools), cell('time', when(worker.last_seen_at)),
           ...(admin() ? [cell('do', worker.state === 'dead' ? null : button(verb, `worker ${id}`, { 'aria-label': `${verb} worker ${id}` },
             () => act(`worker ${id}`, [`WORKER.${verb.toUpperCase()}`, id], verb === 'Drain'

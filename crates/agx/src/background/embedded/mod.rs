@@ -24,6 +24,9 @@ use crate::{
 /// Interval of the check that both processes run.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// Setting of agw that describes this machine, and so is meant for every worker on it.
+const RESOURCES: &str = "AGW_RESOURCES";
+
 /// Private agq and agw with their directory.
 pub(crate) struct EmbeddedCluster {
     /// Declared before the directory, because the processes write to it until they have ended.
@@ -86,7 +89,8 @@ impl EmbeddedCluster {
     }
 }
 
-/// Returns a command for one of the programs, with the key as its only setting in the environment.
+/// Returns a command for one of the programs. The key and [`RESOURCES`] are its only settings in the
+/// environment.
 fn command(name: &str, key: &str) -> Result<Command> {
     let mut command = Command::new(program(name)?);
     for name in settings_variables() {
@@ -97,9 +101,11 @@ fn command(name: &str, key: &str) -> Result<Command> {
 }
 
 /// Returns the settings of agq and agw in the environment, which are meant for other processes.
+/// [`RESOURCES`] is not among them.
 pub(crate) fn settings_variables() -> impl Iterator<Item = OsString> {
     let is_one = |name: &OsString| {
-        name.to_str().is_some_and(|name| name.starts_with("AGQ_") || name.starts_with("AGW_"))
+        let name = name.to_str().filter(|name| *name != RESOURCES);
+        name.is_some_and(|name| name.starts_with("AGQ_") || name.starts_with("AGW_"))
     };
     std::env::vars_os().map(|(name, _)| name).filter(is_one)
 }

@@ -1,0 +1,152 @@
+//! Quantities of resources that one job uses: `--cpus`, `--memory`, `--gpus` and `--resource`.
+
+use agenix_client::{Connection, Server};
+use agenix_protocol::documents::{CPUS, GPUS, MEMORY, Plan, Quantities, parse_amount};
+use agenix_rules::{capability::Abilities, plan::needs};
+use clap::Args;
+use tokio::time::{Duration, Instant, sleep};
+
+use super::map_placement::note_without_worker;
+use crate::{
+    background::{embedded::EmbeddedCluster, local_cluster::MAX_WAIT},
+    error::{CliError, Result},
+    output::Output,
+};
+
+/// Interval between two looks whether the worker of this command has registered.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Quantities of resources.
+#[derive(Debug, Args, Clone, Default)]
+pub(crate) struct QuantityArgs {
+    /// Processors that one job uses, as 2 or 0.5: it waits until a worker has them free
+    #[arg(long, value_name = "N", value_parser = |text: &str| amount(CPUS, text))]
+    cpus: Option<u64>,
+    /// Memory that one job may use, as 512M or 4G; a job that takes more fails
+    #[arg(long, value_name = "SIZE", value_parser = |text: &str| amount(MEMORY, text))]
+    memory: Option<u64>,
+    /// GPUs that one job uses: it gets their indices in `CUDA_VISIBLE_DEVICES` and
+    /// `ROCR_VISIBLE_DEVICES`
+    #[arg(long, value_name = "N", value_parser = |text: &str| amount(GPUS, text))]
+    gpus: Option<u64>,
+    /// Quantity of another resource that one job uses, as licences=1: workers offer it with
+    /// `agw --resource`; can be repeated
+    #[arg(long = "resource", value_name = "NAME=AMOUNT", value_parser = named_amount)]
+    resources: Vec<(String, u64)>,
+}
+
+fn amount(name: &str, text: &str) -> Result<u64, String> {
+    parse_amount(name, text).map_err(|error| error.to_string())
+}
+
+fn named_amount(text: &str) -> Result<(String, u64), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=AMOUNT, as licences=1")?;
+    Ok((name.to_owned(), amount(name, value)?))
+}
+
+impl QuantityArgs {
+    /// Returns the quantities, with those of 0, which remove the quantity of a plan.
+    pub(super) fn quantities(&self) -> Result<Quantities> {
+        let own = [(CPUS, self.cpus), (MEMORY, self.memory), (GPUS, self.gpus)];
+        let own = own.into_iter().filter_map(|(name, amount)| Some((name, amount?)));
+        let others = self.resources.iter().map(|(name, amount)| (name.as_str(), *amount));
+        let mut quantities = Quantities::default();
+        for (name, amount) in own.chain(others) {
+            if quantities.iter().any(|(earlier, _)| earlier == name) {
+                return Err(CliError::usage(
+                    format!("the quantity of {name} is given twice"),
+                    "give it once",
+                ));
+            }
+            quantities.set(name, amount);
+        }
+        Ok(quantities)
+    }
+
+    /// Returns the quantities that a plan requires.
+    pub(super) fn of_plan(&self) -> Result<Quantities> {
+        Ok(Quantities::default().overridden(&self.quantities()?))
+    }
+}
+
+/// Refuses a plan that the worker of this command can never run, because this machine does not have
+/// the quantities.
+pub(super) async fn check_own_worker(local: &mut EmbeddedCluster, plan: &Plan) -> Result<()> {
+    if plan.requires.resources.is_empty() {
+        return Ok(());
+    }
+    let server = local.server()?;
+    tokio::select! {
+        checked = check_first_worker(&server, plan) => checked,
+        failure = local.until_exit() => Err(failure),
+    }
+}
+
+/// Waits for the first worker, and returns an error if that can never run a job of the plan.
+async fn check_first_worker(server: &Server, plan: &Plan) -> Result<()> {
+    let mut agq = Connection::open(server).await?;
+    let since = Instant::now();
+    let worker = loop {
+        if let Some(worker) = agq.workers().await?.into_iter().next() {
+            break worker;
+        }
+        if since.elapsed() > MAX_WAIT {
+            return Ok(());
+        }
+        sleep(LOOK_EVERY).await;
+    };
+    let missing = Abilities::of_status(&worker).missing(&needs(plan));
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(CliError::usage(
+        format!("a job needs {}, and this machine offers {}", plan.requires.resources, worker.resources),
+        "ask for less, or give the address of an agq with such a worker; AGW_RESOURCES='licences=1' declares what agx does not find",
+    ))
+}
+
+/// Tells the user if no worker of the server has what the plan needs. Its jobs wait for one.
+pub(super) async fn note_workers(server: &Server, plan: &Plan, output: Output) -> Result<()> {
+    if plan.requires.resources.is_empty() {
+        return Ok(());
+    }
+    note_without_worker(server, plan, output).await
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, FromArgMatches};
+
+    use super::QuantityArgs;
+
+    fn read(words: &[&str]) -> Result<QuantityArgs, String> {
+        let command = QuantityArgs::augment_args(clap::Command::new("agx"));
+        let matches = command.try_get_matches_from([&["agx"], words].concat());
+        matches
+            .and_then(|matches| QuantityArgs::from_arg_matches(&matches))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn quantities_are_those_of_all_options() {
+        let words = ["--cpus", "1.5", "--memory=4G", "--gpus", "0", "--resource", "licences=2"];
+        let args = read(&words).unwrap();
+        assert_eq!(args.quantities().unwrap().to_string(), "cpus 1.5, gpus 0, licences 2, memory 4G");
+        assert_eq!(args.of_plan().unwrap().to_string(), "cpus 1.5, licences 2, memory 4G");
+        assert!(read(&[]).unwrap().quantities().unwrap().is_empty());
+    }
+
+    #[test]
+    fn wrong_quantities_are_refused() {
+        let twice = read(&["--cpus", "1", "--resource", "cpus=2"]).unwrap().quantities();
+        assert_eq!(twice.unwrap_err().to_string(), "the quantity of cpus is given twice");
+        for (words, reason) in [
+            (["--cpus", "two"], "'two' is not a number of processors"),
+            (["--memory", "4GB"], "'4GB' is not a size of memory"),
+            (["--resource", "licences"], "write NAME=AMOUNT"),
+        ] {
+            let error = read(&words).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}
