@@ -54,6 +54,7 @@ mod pipelining;
 mod policies;
 mod provenance;
 mod replies;
+mod resources;
 mod roles;
 mod run;
 mod running;
