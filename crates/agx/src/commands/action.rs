@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug, Subcommand)]
 pub(crate) enum ActionCommand {
     /// Run a plan on many inputs
-    Submit(SubmitArgs),
+    Submit(Box<SubmitArgs>),
     /// Add inputs to an open action
     Add(AddArgs),
     /// Close an open action: it takes no more inputs
@@ -62,7 +62,7 @@ pub(crate) enum ActionCommand {
 
 pub(crate) async fn run(server: &ServerArgs, command: ActionCommand, output: Output) -> Result<()> {
     match command {
-        ActionCommand::Submit(args) => action_submit::run(server, args, output).await,
+        ActionCommand::Submit(args) => action_submit::run(server, *args, output).await,
         ActionCommand::Add(args) => action_add::add(server, args, output).await,
         ActionCommand::Close { action_id } => action_add::close(server, action_id, output).await,
         ActionCommand::List(args) => action_list::run(server, args, output).await,

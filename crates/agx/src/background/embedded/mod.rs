@@ -89,8 +89,8 @@ impl EmbeddedCluster {
     }
 }
 
-/// Returns a command for one of the programs. The key and [`RESOURCES`] are its only settings in the
-/// environment.
+/// Returns a command for one of the programs. The key and [`RESOURCES`] are its only settings in
+/// the environment.
 fn command(name: &str, key: &str) -> Result<Command> {
     let mut command = Command::new(program(name)?);
     for name in settings_variables() {
