@@ -131,10 +131,9 @@ impl Abilities {
         match self {
             Self::Anything => {
                 let mut names = needs.tags.iter().chain(needs.labels.keys());
-                let is_known = |name: &String| {
-                    profile_of_sandbox_tag(name).or(secret_of_tag(name).map(|(name, _)| name)).is_none()
-                };
-                needs.resources.is_none() && names.all(is_known)
+                let is_plain =
+                    |name: &String| profile_of_sandbox_tag(name).is_none() && secret_of_tag(name).is_none();
+                needs.resources.is_none() && names.all(is_plain)
             }
             Self::Nothing => false,
             Self::Worker { commands, tags, profiles, offered } => {

@@ -20,6 +20,10 @@ pub struct Candidate {
     pub worker: Worker,
     /// Needs of the job that the worker does not cover.
     pub missing: Vec<String>,
+    /// Part of the quantities that the worker does not offer, in thousandths of each.
+    pub shortfall: u64,
+    /// Quantities that the worker offers, and that its jobs use now.
+    pub occupied: Vec<String>,
     /// Number of jobs that the worker holds now.
     pub active_jobs: u64,
 }
@@ -30,15 +34,17 @@ impl Candidate {
     }
 
     fn has_room(&self) -> bool {
-        self.active_jobs < u64::from(self.worker.max_concurrent_jobs)
+        self.active_jobs < u64::from(self.worker.max_concurrent_jobs) && self.occupied.is_empty()
     }
 }
 
-/// Returns at most [`NEAREST`] workers, live ones first, then by the number of missing needs.
+/// Returns at most [`NEAREST`] workers, live ones first, then by the number of missing needs, then
+/// those that offer most of the quantities.
 pub fn nearest(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates.sort_by_key(|candidate| {
         let is_dead = candidate.worker.standing == Liveness::Dead;
-        (is_dead, candidate.missing.len(), !candidate.worker.wants_jobs(), !candidate.has_room())
+        let has_no_room = !candidate.has_room();
+        (is_dead, candidate.missing.len(), candidate.shortfall, !candidate.worker.wants_jobs(), has_no_room)
     });
     candidates.truncate(NEAREST);
     candidates
@@ -116,6 +122,14 @@ fn available(queue: &str, ahead: u64, nearest: &[Candidate]) -> String {
             None => "There is no worker.".into(),
         };
     }
+    if let Some(first) = able().find(|candidate| !candidate.occupied.is_empty())
+        && able().all(|candidate| !candidate.has_room())
+    {
+        let (worker_id, lacks) = (&first.worker.worker_id, first.occupied.join(", "));
+        return format!(
+            "No worker that could run it has enough free; {worker_id} comes closest and lacks {lacks}; {ahead} jobs like it are before it."
+        );
+    }
     if able().all(|candidate| !candidate.has_room()) {
         return format!("Every worker that could run it is busy; {ahead} jobs like it are before it.");
     }
@@ -141,7 +155,8 @@ mod tests {
     fn candidate(worker_id: &str, missing: &[&str], active_jobs: u64) -> Candidate {
         let registration = format!(r#"{{"worker_id":"{worker_id}","capabilities":[]}}"#);
         let worker = registered(None, &parse(registration.as_bytes()).unwrap(), "c", NOW).unwrap();
-        Candidate { worker, missing: missing.iter().map(|text| (*text).to_owned()).collect(), active_jobs }
+        let missing = missing.iter().map(|text| (*text).to_owned()).collect();
+        Candidate { worker, missing, shortfall: 0, occupied: Vec::new(), active_jobs }
     }
 
     fn job() -> Job {
@@ -157,6 +172,22 @@ mod tests {
         let names: Vec<String> =
             nearest(all).into_iter().map(|near| near.worker.worker_id.to_string()).collect();
         assert_eq!(names, ["near", "far", "gone"]);
+    }
+
+    #[test]
+    fn worker_that_offers_most_comes_closest() {
+        let small = Candidate { shortfall: 900, ..candidate("small", &["cpus 8 (it offers 0.8)"], 0) };
+        let large = Candidate { shortfall: 500, ..candidate("large", &["cpus 8 (it offers 4)"], 1) };
+        let near = nearest(vec![small, large]);
+        assert_eq!(
+            reason(&job(), "ready", false, 0, &near, NOW),
+            "No worker has all that it needs; large comes closest and lacks cpus 8 (it offers 4)."
+        );
+        let full = Candidate { occupied: vec!["cpus 3 (1 of 4 is free)".into()], ..candidate("w", &[], 0) };
+        assert_eq!(
+            reason(&job(), "ready", false, 2, &[candidate("busy", &[], 1), full], NOW),
+            "No worker that could run it has enough free; w comes closest and lacks cpus 3 (1 of 4 is free); 2 jobs like it are before it."
+        );
     }
 
     #[test]

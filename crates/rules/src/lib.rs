@@ -81,6 +81,7 @@ pub mod owner;
 pub mod plan;
 pub mod quarantine;
 pub mod rejection;
+pub mod reservation;
 pub mod resources;
 pub mod retry;
 pub mod unique_jobs;

@@ -38,6 +38,31 @@ pub fn subtract(sum: &mut Quantities, less: &Quantities) {
     }
 }
 
+/// Returns by how much `wanted` exceeds `offered`: the sum over the resources, in thousandths of
+/// what is wanted of each.
+pub fn shortfall(offered: &Quantities, wanted: &Quantities) -> u64 {
+    let of = |(name, amount): (&str, u64)| {
+        let short = amount.saturating_sub(offered.get(name));
+        short.saturating_mul(1000).checked_div(amount).unwrap_or_default()
+    };
+    wanted.iter().map(of).sum()
+}
+
+/// Returns the amounts of `wanted` that fit into `offered` but not beside `used`, as
+/// `cpus 3 (1 of 4 is free)`.
+pub fn occupied<'a>(
+    offered: &'a Quantities,
+    used: &'a Quantities,
+    wanted: &'a Quantities,
+) -> impl Iterator<Item = String> + 'a {
+    wanted.iter().filter_map(|(name, amount)| {
+        let (offered, free) = (offered.get(name), offered.get(name).saturating_sub(used.get(name)));
+        let text = |amount| amount_text(name, amount);
+        (free < amount && amount <= offered)
+            .then(|| format!("{name} {} ({} of {} is free)", text(amount), text(free), text(offered)))
+    })
+}
+
 /// Returns the amounts of `wanted` that exceed those of `offered`, as `cpus 8 (it offers 4)`.
 pub fn missing<'a>(offered: &'a Quantities, wanted: &'a Quantities) -> impl Iterator<Item = String> + 'a {
     let exceeding = wanted.iter().filter(|(name, amount)| *amount > offered.get(name));
@@ -55,7 +80,7 @@ mod tests {
     use agenix_protocol::documents::{Quantities, parse};
     use proptest::prelude::*;
 
-    use super::{add, covers, fits, missing, subtract};
+    use super::{add, covers, fits, missing, occupied, shortfall, subtract};
 
     fn of(json: &str) -> Quantities {
         parse(json.as_bytes()).unwrap()
@@ -85,6 +110,16 @@ mod tests {
         assert!(!covers(&offered, &wanted) && covers(&offered, &of(r#"{"cpus":4}"#)));
         let missing: Vec<String> = missing(&offered, &wanted).collect();
         assert_eq!(missing, ["cpus 8 (it offers 4)", "gpus 1 (it offers none)"]);
+        assert_eq!(shortfall(&offered, &wanted), 1500, "half of cpus and all of gpus");
+        assert_eq!(shortfall(&offered, &of(r#"{"cpus":4,"gpus":0}"#)), 0);
+    }
+
+    #[test]
+    fn occupied_amounts_are_named_with_what_is_free() {
+        let (offered, used) = (of(r#"{"cpus":4,"gpus":1}"#), of(r#"{"cpus":2.5}"#));
+        let of_job = |wanted: &str| occupied(&offered, &used, &of(wanted)).collect::<Vec<_>>();
+        assert_eq!(of_job(r#"{"cpus":3,"gpus":1}"#), ["cpus 3 (1.5 of 4 is free)"]);
+        assert_eq!(of_job(r#"{"cpus":1.5,"memory":1}"#), [""; 0], "missing memory is not occupied");
     }
 
     proptest! {

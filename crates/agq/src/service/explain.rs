@@ -1,7 +1,9 @@
 //! Explanation of the reason why a job does not run.
 
+use std::collections::BTreeMap;
+
 use agenix_protocol::{
-    documents::{Explanation, Nearest, Status, WaitsFor},
+    documents::{Explanation, Nearest, Quantities, Status, WaitsFor},
     ids::JobId,
     time::Timestamp,
 };
@@ -9,6 +11,7 @@ use agenix_rules::{
     explain::{self, Candidate},
     job::{self, JobState},
     limit::Limit,
+    resources,
 };
 
 use super::{approvals, budgets, lookup};
@@ -26,9 +29,18 @@ pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanatio
     let paused = app.store.paused().await?.contains(&queue);
     let ahead = app.store.position(&job, MAX_AHEAD).await?;
     let mut candidates = Vec::new();
+    let wanted = needs.resources.as_deref();
+    let used = if wanted.is_some() { app.store.used_resources(None).await? } else { BTreeMap::new() };
     for (worker, active_jobs) in app.store.workers().await? {
-        let missing = app.capabilities.of(&*app.store, &worker).await?.missing(&needs);
-        candidates.push(Candidate { worker, missing, active_jobs });
+        let abilities = app.capabilities.of(&*app.store, &worker).await?;
+        let (mut shortfall, mut occupied, none) = (0, Vec::new(), Quantities::default());
+        if let (Some(offered), Some(wanted)) = (abilities.offered(), wanted) {
+            let used = used.get(worker.worker_id.as_str()).unwrap_or(&none);
+            shortfall = resources::shortfall(offered, wanted);
+            occupied = resources::occupied(offered, used, wanted).collect();
+        }
+        let missing = abilities.missing(&needs);
+        candidates.push(Candidate { worker, missing, shortfall, occupied, active_jobs });
     }
     let nearest = explain::nearest(candidates);
     let now = app.clock.now();
@@ -60,7 +72,7 @@ pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanatio
         due_at: job.due_at,
         paused,
     });
-    let workers = nearest.into_iter().map(|Candidate { worker, missing, active_jobs }| Nearest {
+    let workers = nearest.into_iter().map(|Candidate { worker, missing, active_jobs, .. }| Nearest {
         state: worker.state().into(),
         missing,
         active_jobs,

@@ -1,6 +1,6 @@
 //! Jobs that no worker can run: their needs, and the workers that meet a part of them.
 
-use agenix_protocol::documents::{Demand, WorkerStatus};
+use agenix_protocol::documents::{Demand, WorkerStatus, amount_text};
 
 use crate::output::counted;
 
@@ -14,16 +14,40 @@ pub(crate) fn describe(demand: &Demand, workers: &[WorkerStatus]) -> String {
     let living: Vec<&WorkerStatus> = workers.iter().filter(|worker| worker.state != "dead").collect();
     let tools = demand.tools.iter().map(|tool| {
         let has = |worker: &&&WorkerStatus| worker.capabilities.commands().any(|own| own == tool);
-        let names: Vec<&str> = living.iter().filter(has).map(|worker| worker.worker_id.as_str()).collect();
-        match names.len() {
-            0 => format!("no worker has {tool}"),
-            1..=MOST_NAMED => format!("{tool} is on {}", names.join(", ")),
-            more => format!("{tool} is on {} and {} more", names[..MOST_NAMED].join(", "), more - MOST_NAMED),
-        }
+        place(tool, living.iter().filter(has)).unwrap_or_else(|| format!("no worker has {tool}"))
     });
-    let tools: Vec<String> = tools.collect();
-    let tools = if tools.is_empty() { String::new() } else { format!(" ({})", tools.join("; ")) };
-    format!("{jobs} for a worker that has {wants}{tools}")
+    let resources = demand.resources.iter().map(|(name, amount)| {
+        let has = |worker: &&&WorkerStatus| worker.resources.get(name) >= amount;
+        let what = format!("{name} {}", amount_text(name, amount));
+        place(&what, living.iter().filter(has)).unwrap_or_else(|| largest(name, &living))
+    });
+    let parts: Vec<String> = tools.chain(resources).collect();
+    let parts = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join("; ")) };
+    format!("{jobs} for a worker that has {wants}{parts}")
+}
+
+/// Names the workers that have `what`; `None` without one.
+fn place<'w>(what: &str, workers: impl Iterator<Item = &'w &'w WorkerStatus>) -> Option<String> {
+    let names: Vec<&str> = workers.map(|worker| worker.worker_id.as_str()).collect();
+    match names.len() {
+        0 => None,
+        1..=MOST_NAMED => Some(format!("{what} is on {}", names.join(", "))),
+        more => {
+            Some(format!("{what} is on {} and {} more", names[..MOST_NAMED].join(", "), more - MOST_NAMED))
+        }
+    }
+}
+
+/// Names the worker that offers most of a resource.
+fn largest(name: &str, workers: &[&WorkerStatus]) -> String {
+    let most = workers.iter().max_by_key(|worker| worker.resources.get(name));
+    let most = most.map(|worker| (&worker.worker_id, worker.resources.get(name)));
+    match most.filter(|(_, amount)| *amount > 0) {
+        None => format!("no worker offers {name}"),
+        Some((worker_id, amount)) => {
+            format!("{worker_id} offers most {name}: {}", amount_text(name, amount))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -58,5 +82,20 @@ mod tests {
         );
         let tag = Demand { tools: Vec::new(), length: 1, ..demand };
         assert_eq!(describe(&tag, &workers), "1 job waits for a worker that has the tag gpu");
+    }
+
+    #[test]
+    fn unmet_quantities_name_the_worker_that_offers_most() {
+        let demand = br#"{"tools":[],"resources":{"cpus":8,"gpus":1,"memory":"2G"},"length":1,"workers":0}"#;
+        let demand: Demand = parse(demand).unwrap();
+        let with = |id, resources: &str| {
+            let resources = parse(resources.as_bytes()).unwrap();
+            WorkerStatus { resources, ..worker(id, "active", &[]) }
+        };
+        let workers = [with("w1", r#"{"cpus":1.5,"memory":"4G"}"#), with("w2", r#"{"cpus":4}"#)];
+        assert_eq!(
+            describe(&demand, &workers),
+            "1 job waits for a worker that has cpus 8, gpus 1, memory 2G (w2 offers most cpus: 4; no worker offers gpus; memory 2G is on w1)"
+        );
     }
 }

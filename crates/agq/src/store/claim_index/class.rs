@@ -7,7 +7,7 @@ use std::{
 
 use agenix_rules::capability::Abilities;
 
-use super::LaneGroup;
+use super::{LaneGroup, PassedGroups};
 
 pub(super) type GroupId = u64;
 
@@ -185,10 +185,15 @@ impl<T: Ord + Copy> Class<T> {
         }
     }
 
-    /// Returns the lane with the lowest bound. Corrects the bounds of groups that it looks at.
-    pub(super) fn first(&mut self, groups: &HashMap<GroupId, LaneGroup<T>>) -> Option<(T, u32)> {
+    /// Returns the lane with the lowest bound among those whose groups are not `passed`. Corrects
+    /// the bounds of groups that it looks at.
+    pub(super) fn first(
+        &mut self,
+        groups: &HashMap<GroupId, LaneGroup<T>>,
+        passed: &PassedGroups,
+    ) -> Option<(T, u32)> {
         loop {
-            let (bound, id) = *self.order.first()?;
+            let (bound, id) = *self.order.iter().find(|(_, id)| !passed.0.contains(id))?;
             match groups.get(&id).and_then(LaneGroup::first) {
                 Some((turn, lane)) if turn == bound => return Some((turn, lane)),
                 other => self.set(id, other.map(|(turn, _)| turn)),

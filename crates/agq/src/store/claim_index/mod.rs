@@ -69,6 +69,10 @@ struct LaneGroup<T> {
     listed: BTreeSet<(T, u32)>,
 }
 
+/// Groups that a claim passes over, because their jobs do not fit into what its worker has free.
+#[derive(Debug, Default)]
+pub(crate) struct PassedGroups(BTreeSet<GroupId>);
+
 /// Index of the lanes that have ready jobs. `T` orders the jobs of a queue.
 #[derive(Debug)]
 pub(crate) struct ClaimIndex<T> {
@@ -206,12 +210,13 @@ impl<T: Ord + Copy> ClaimIndex<T> {
         }
     }
 
-    /// Returns the lane with the lowest bound among those of a queue that the abilities cover.
-    /// Blocked lanes whose time has come are put back first.
+    /// Returns the lane with the lowest bound among those of a queue that the abilities cover, and
+    /// whose groups are not `passed`. Blocked lanes whose time has come are put back first.
     pub(crate) fn first(
         &mut self,
         queue: &str,
         abilities: &Arc<Abilities>,
+        passed: &PassedGroups,
         now: Timestamp,
     ) -> Option<(T, u32)> {
         while let Some(lane) = self.blocked.next_due(now) {
@@ -219,13 +224,18 @@ impl<T: Ord + Copy> ClaimIndex<T> {
         }
         self.looks += 1;
         let class = self.queues.get_mut(queue)?.class(abilities, &self.groups, self.looks);
-        let first = class.first(&self.groups);
+        let first = class.first(&self.groups, passed);
         self.grown += class.grown;
         if self.grown > self.max_entries / 8 {
             self.grown = 0;
             self.drop_old_classes();
         }
         first
+    }
+
+    /// Adds the group of a lane to those that a claim passes over.
+    pub(crate) fn pass(&self, lane: u32, passed: &mut PassedGroups) {
+        passed.0.extend(self.lanes.get(&lane).map(|lane| lane.group));
     }
 
     /// Drops the classes that have claimed longest ago if all classes have too many groups.

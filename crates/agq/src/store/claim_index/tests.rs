@@ -9,7 +9,7 @@ use agenix_protocol::time::Timestamp;
 use agenix_rules::capability::{Abilities, Needs};
 use proptest::prelude::*;
 
-use super::{Block, ClaimIndex, Constraint, LaneKey, Place};
+use super::{Block, ClaimIndex, Constraint, LaneKey, PassedGroups, Place};
 
 type Turn = (u8, u64);
 
@@ -134,7 +134,8 @@ impl Model {
     }
 
     fn first(&mut self, queue: &str, abilities: &Arc<Abilities>) -> Option<(Turn, u32)> {
-        while let Some((bound, lane)) = self.index.first(queue, abilities, self.now) {
+        while let Some((bound, lane)) = self.index.first(queue, abilities, &PassedGroups::default(), self.now)
+        {
             let first = self.lanes[&lane].ready.first().copied();
             if first != Some(bound) {
                 self.index.set_first(lane, first);
@@ -241,11 +242,28 @@ fn saturated_limits_cost_a_claim_one_look() {
         index.add(lane, (0, lane.into()));
     }
     let now = Timestamp(1);
-    while let Some((_, lane)) = index.first("a", &class, now) {
+    while let Some((_, lane)) = index.first("a", &class, &PassedGroups::default(), now) {
         index.block(lane, Block { constraint: Constraint::Limit, name: lane.to_string(), until: None });
     }
     index.unblock_all_of(Constraint::Limit, "42");
-    assert_eq!(index.first("a", &class, now), Some(((0, 42), 42)));
+    assert_eq!(index.first("a", &class, &PassedGroups::default(), now), Some(((0, 42), 42)));
     index.set_first(42, None);
-    assert_eq!(index.first("a", &class, now), None);
+    assert_eq!(index.first("a", &class, &PassedGroups::default(), now), None);
+}
+
+#[test]
+fn claim_passes_over_a_group_and_takes_the_next_one() {
+    let mut index = ClaimIndex::<Turn>::default();
+    let class = Arc::new(Abilities::Anything);
+    for (lane, (tool, limit)) in (0..).zip([("x", "0"), ("x", "1"), ("y", "0")]) {
+        let needs = Needs { tools: vec![tool.to_owned()], limit: Some(limit.to_owned()), ..Needs::default() };
+        index.insert(lane, &LaneKey { queue: "a".to_owned(), needs });
+        index.add(lane, (0, lane.into()));
+    }
+    let (mut passed, now) = (PassedGroups::default(), Timestamp(1));
+    for (lane, expected) in [(0, Some(((0, 2), 2))), (2, None)] {
+        index.pass(lane, &mut passed);
+        assert_eq!(index.first("a", &class, &passed, now), expected);
+    }
+    assert_eq!(index.first("a", &class, &PassedGroups::default(), now), Some(((0, 0), 0)));
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::documents::{WorkerRegistration, WorkerSandbox};
+use agenix_protocol::documents::{WorkerRegistration, WorkerSandbox, parse};
 use agenix_rules::capability::Abilities;
 
 use super::{
@@ -11,13 +11,16 @@ use super::{
 };
 use crate::store::{Claim, Claimant, Store};
 
-/// Parses `can=sort,uniq sandbox=reader unmet=network`: a worker with two programs and two sandbox
-/// profiles, one of which it cannot enforce. Without `can`, the claimant is no worker.
+/// Parses `can=sort,uniq sandbox=reader unmet=network offers='{"cpus":4}'`: a worker with two
+/// programs, four processors, and two sandbox profiles, one of which it cannot enforce. Without
+/// `can`, the claimant is no worker.
 fn abilities(args: &mut Args<'_>) -> ScriptResult<Abilities> {
     let (met, unmet) = (args.take_key("sandbox"), args.take_key("unmet"));
     let Some(can) = args.take_key("can") else { return Ok(Abilities::Anything) };
     let mut registration = WorkerRegistration::of("w".parse()?);
     registration.capabilities.tools = words(Some(can));
+    let offers = args.take_key("offers").map(|json| parse(json.as_bytes())).transpose()?;
+    registration.resources = offers.unwrap_or_default();
     let met_profiles = words(met).into_iter().map(|profile| (profile, Vec::new()));
     let profiles = words(unmet).into_iter().map(|profile| (profile, vec!["no Landlock".to_owned()]));
     let profiles = met_profiles.chain(profiles).collect();
@@ -26,8 +29,17 @@ fn abilities(args: &mut Args<'_>) -> ScriptResult<Abilities> {
     Ok(Abilities::of(&registration))
 }
 
+pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
+    if name == "claim" {
+        return claim(store, args);
+    }
+    Ok(show(store.used_resources(args.next_pos()), |used| {
+        used.iter().map(|(holder, used)| format!("{holder}: {used}")).collect()
+    }))
+}
+
 /// Parses `claim w1 w2 can=sort,uniq queues=fast,ready start=5`. w1 has waited longer than w2.
-pub(super) fn claim(store: &dyn Store, args: &mut Args<'_>) -> Answer {
+fn claim(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let now = at(args)?;
     let abilities = Arc::new(abilities(args)?);
     let holders: Vec<String> = std::iter::from_fn(|| args.next_pos()).map(str::to_owned).collect();
@@ -45,8 +57,9 @@ pub(super) fn claim(store: &dyn Store, args: &mut Args<'_>) -> Answer {
             None => format!("{holder}: nothing"),
             Some(claim) => {
                 let order = claim.order.as_ref().map_or(String::new(), |order| format!(" order={order}"));
+                let uses = claim.resources.as_ref().map_or(String::new(), |uses| format!(" uses={uses}"));
                 format!(
-                    "{holder}: {} input={} plan={}{order}",
+                    "{holder}: {} input={} plan={}{order}{uses}",
                     shown::job(&claim.job),
                     claim.input,
                     claim.plan

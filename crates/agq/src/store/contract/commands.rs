@@ -104,7 +104,7 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Command
                     .collect()
             })
         }),
-        "claim" => claims::claim(store, args)?,
+        "claim" | "used" => claims::run(store, name, args)?,
         "update" | "abandon" | "give-back" | "wake" | "cancel" | "retry" => decide(store, name, args)?,
         "held" => show(store.held_by(args.next_pos().ok_or("who?")?), ids),
         "holders" => show(store.holders(), ids),
@@ -279,7 +279,7 @@ fn add_action(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let names = |job: &NewJob| Some((job.job_id.clone(), reads.clone())).filter(|_| !reads.is_empty());
     let input_blobs = jobs.iter().filter_map(names).collect();
     let booking = budgets::budget(args, now, 0)?.map(|(booking, _)| booking);
-    let new = NewAction { action, needs: needs(args), terms, jobs, documents, input_blobs, booking };
+    let new = NewAction { action, needs: needs(args)?, terms, jobs, documents, input_blobs, booking };
     Ok(added(store, new))
 }
 
@@ -293,9 +293,12 @@ fn blobs(list: Option<&str>) -> ScriptResult<BTreeSet<BlobHash>> {
     hashes.unwrap_or_else(|| Ok(BTreeSet::new()))
 }
 
-fn needs(args: &mut Args<'_>) -> Needs {
+/// Parses `needs=sort sandbox=reader resources='{"cpus":2}'`.
+fn needs(args: &mut Args<'_>) -> ScriptResult<Needs> {
     let tags = args.take_key("sandbox").map(sandbox_tag).into_iter().collect();
-    Needs { tools: words(args.take_key("needs")), tags, ..Needs::default() }
+    let resources = args.take_key("resources").map(|json| parse(json.as_bytes())).transpose()?;
+    let resources = resources.map(Box::new);
+    Ok(Needs { tools: words(args.take_key("needs")), tags, resources, ..Needs::default() })
 }
 
 /// Creates jobs with the inputs `first`, `first` + 1, …
@@ -320,7 +323,7 @@ fn add_jobs(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let (at, now) = (number(args, "from")?, at(args)?);
     let booking = budgets::budget(args, now, 0)?.map(|(booking, _)| booking);
     let terms = JobParams::default();
-    let more = AppendJobs { action_id, at, needs: needs(args), terms, jobs, now, booking };
+    let more = AppendJobs { action_id, at, needs: needs(args)?, terms, jobs, now, booking };
     Ok(show_ruled(store.add_jobs(more), |total| vec![format!("total {total}")]))
 }
 

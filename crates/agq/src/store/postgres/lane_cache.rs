@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    mem::take,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use agenix_protocol::documents::Quantities;
-use agenix_rules::capability::Abilities;
+use agenix_rules::{capability::Abilities, reservation::Reservations};
 use sqlx::{Error, Row, postgres::PgRow, query};
 
 use crate::store::{
@@ -47,6 +48,8 @@ pub(super) struct LaneCache {
     lanes: HashMap<i32, LaneKey>,
     numbers: HashMap<LaneKey, i32>,
     of_queues: HashMap<String, BTreeSet<i32>>,
+    /// Reservations of the workers that claim from this node.
+    pub(super) reservations: Reservations,
     /// Positions from which on lanes may have ready jobs. Lanes that are not in it have none.
     ready_from: BTreeMap<i32, Position>,
     /// True if other nodes claim jobs, too.
@@ -83,7 +86,8 @@ impl LaneCache {
     /// Empties the cache. Lanes are read again when they are needed.
     pub(super) fn clear(&mut self) {
         let (notices, poll, has_peers) = (Arc::clone(&self.notices), self.poll, self.has_peers);
-        *self = Self { notices, poll, has_peers, costs: self.costs, ..Self::default() };
+        let reservations = take(&mut self.reservations);
+        *self = Self { notices, poll, has_peers, reservations, costs: self.costs, ..Self::default() };
     }
 
     fn clear_if_old(&mut self) {
@@ -119,16 +123,11 @@ impl LaneCache {
     /// Reads the keys of lanes with ready jobs that are not cached yet. Those that cannot be
     /// decoded stay unknown.
     fn add_keys(&mut self, session: &DatabaseSession) -> Result<(), Error> {
-        let unknown: Vec<i32> =
-            self.ready_from.keys().copied().filter(|lane| !self.lanes.contains_key(lane)).collect();
-        if unknown.is_empty() {
+        if self.ready_from.keys().all(|lane| self.lanes.contains_key(lane)) {
             return Ok(());
         }
-        for row in session.rows(query(LANES).bind(&unknown))? {
-            if let Some((number, key)) = or_skip(lane_of(&row)) {
-                self.insert(number, key);
-            }
-        }
+        let unknown = self.ready_from.keys().copied().collect();
+        self.know(session, unknown)?;
         self.ready_from.retain(|lane, _| self.lanes.contains_key(lane));
         Ok(())
     }
@@ -185,6 +184,20 @@ impl LaneCache {
     /// Returns the name of the budget of a lane.
     pub(super) fn budget_of(&self, lane: i32) -> Option<&str> {
         self.lanes.get(&lane).and_then(|key| key.needs.budget.as_deref())
+    }
+
+    /// Reads the keys of those of `lanes` that are not cached.
+    pub(super) fn know(&mut self, session: &DatabaseSession, lanes: BTreeSet<i32>) -> Result<(), Error> {
+        let unknown: Vec<i32> = lanes.into_iter().filter(|lane| !self.lanes.contains_key(lane)).collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        for row in session.rows(query(LANES).bind(&unknown))? {
+            if let Some((number, key)) = or_skip(lane_of(&row)) {
+                self.insert(number, key);
+            }
+        }
+        Ok(())
     }
 
     /// Returns the quantities that a job of a lane uses.

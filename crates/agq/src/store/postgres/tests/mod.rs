@@ -6,6 +6,7 @@ mod connections;
 mod long_keys;
 mod making;
 mod nodes;
+mod quantities;
 mod records;
 mod statements;
 mod waiting_claims;

@@ -107,7 +107,9 @@ impl PgTxn<'_> {
         most: usize,
     ) -> Result<Vec<(i32, usize)>, Error> {
         let counts: Vec<(i32, usize)> = lanes.iter().map(|lane| (*lane, most)).collect();
-        if lanes.len() < 2 || !self.lanes.has_peers || most > all.len() {
+        // A job with quantities may have to wait for room, while one of another lane starts.
+        let may_wait = lanes.iter().any(|lane| self.lanes.resources_of(*lane).is_some());
+        if lanes.len() < 2 || !self.lanes.has_peers || most > all.len() || may_wait {
             return Ok(counts);
         }
         let (limits, ranks, turns) = self.bounds(&counts, 0);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
-    job::{self, Job, LeaseOptions, RuleOutcome},
+    job::{self, Job, JobState, LeaseOptions, RuleOutcome},
     worker::Worker,
 };
 use sqlx::{Error, Row, query};
@@ -56,6 +56,8 @@ impl PgTxn<'_> {
     ) -> Result<Vec<RuleResult<Option<JobChange>>>, Error> {
         let ids: BTreeSet<&str> = decisions.iter().map(|decision| decision.job_id.as_str()).collect();
         let (mut jobs, armed) = self.jobs_and_armed(&ids.into_iter().collect::<Vec<_>>())?;
+        let of_claimed = jobs.values().filter(|job| job.state == JobState::Active);
+        self.lanes.know(self.session, of_claimed.map(|job| sql_types::lane(job.lane)).collect())?;
         let mut changes = Vec::with_capacity(decisions.len());
         let mut ended = BTreeMap::new();
         for decision in decisions {
@@ -162,6 +164,7 @@ impl PgTxn<'_> {
         let wanted = self.wanted(all, &takers);
         let now = all.iter().map(|wanting| wanting.now).max().unwrap_or_default();
         let open = self.open_lanes(wanted, now)?;
+        self.hold_quantities(all, &takers, &open)?;
         let counts = self.wanted_counts(all, &takers, &open, most)?;
         let Candidates { jobs: mut lanes, rest_from } = self.candidates(&counts)?;
         let has_chosen = counts.iter().map(|(_, count)| count).sum::<usize>() < most * open.len();
@@ -310,6 +313,7 @@ impl PgTxn<'_> {
         now: Timestamp,
         ended: &mut usize,
     ) -> Option<(String, LockedJob)> {
+        let mut placement = None;
         for queue in &*claimant.queues {
             loop {
                 let turn = |(lane, waiting): (&i32, &VecDeque<LockedJob>)| {
@@ -320,7 +324,8 @@ impl PgTxn<'_> {
                     self.budgets.admits_job(&first.job, now).then_some(())?;
                     Some((sql_types::rank(&first.job), first.job.seq, *lane))
                 };
-                let Some((_, _, lane)) = lanes.iter().filter_map(turn).min() else { break };
+                let heads = lanes.iter().filter_map(turn).collect();
+                let Some(lane) = self.first_fitting(heads, &mut placement, claimant, now) else { break };
                 let Some(candidate) = lanes.get_mut(&lane).and_then(VecDeque::pop_front) else { break };
                 if let Some(late) = job::expired(&candidate.job, now) {
                     self.put_job(Some(&candidate.job), &late);

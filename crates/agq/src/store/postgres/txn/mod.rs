@@ -10,6 +10,7 @@ pub(crate) mod documents;
 pub(crate) mod halts;
 pub(crate) mod held_rows;
 pub(crate) mod jobs;
+pub(crate) mod quantities;
 pub(crate) mod retention;
 pub(crate) mod unused_lanes;
 pub(crate) mod workers;
@@ -40,6 +41,7 @@ use crate::store::{
             budgets::HeldBudgets,
             bulk_insert::{Deltas, JobRows},
             documents::HeldLimits,
+            quantities::HeldQuantities,
         },
     },
 };
@@ -68,6 +70,7 @@ pub(super) struct PgTxn<'b> {
     pub(super) deltas: Deltas,
     pub(super) limits: HeldLimits,
     pub(super) budgets: HeldBudgets,
+    pub(super) quantities: HeldQuantities,
     /// True if the transaction locked ready jobs, which other nodes passed over, and left them.
     pub(super) has_left: bool,
     /// Jobs that other nodes may claim: those that have become ready, and those that were locked
@@ -105,6 +108,7 @@ impl<'b> PgTxn<'b> {
             deltas: Deltas::default(),
             limits: HeldLimits::default(),
             budgets: HeldBudgets::default(),
+            quantities: HeldQuantities::default(),
             has_left: false,
             ready: ReadyPositions::default(),
             grown_by: 0,
@@ -124,6 +128,7 @@ impl<'b> PgTxn<'b> {
         }
         self.limits.note(before, job);
         self.budgets.note(before, job);
+        self.count_quantities(before, job);
         self.arrived.jobs |= self.limits.has_room() || self.budgets.has_room;
         match before {
             None => self.deltas.tally(&job.action_id).jobs[Status::Pending as usize] += 1,

@@ -343,7 +343,9 @@ impl PgWriter {
             events: take(&mut txn.events),
             ready: take(&mut txn.ready),
             has_left: txn.has_left,
-            has_passed_over: txn.limits.has_passed_over() || txn.budgets.has_passed_over(),
+            has_passed_over: txn.limits.has_passed_over()
+                || txn.budgets.has_passed_over()
+                || txn.quantities.has_passed_over,
             grown_by: txn.grown_by,
         };
         Ok((effects, take(&mut txn.touched)))

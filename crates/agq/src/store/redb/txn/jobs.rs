@@ -11,6 +11,7 @@ use redb::Error;
 
 use crate::store::{
     Claim, Claimant, DocumentKind, JobChange, JobRule, ReportedResults, RuleResult, StoredPlan,
+    claim_index::PassedGroups,
     decisions::accepted,
     dedup::{check_only, revived},
     redb::{
@@ -95,13 +96,18 @@ impl WriteTxn<'_> {
     /// Returns the next job for a claimant: of the first queue that has one, the job with the
     /// highest priority, then the oldest.
     fn next_for<'c>(&mut self, claimant: &'c Claimant, now: Timestamp) -> Result<Option<(&'c str, JobId)>> {
+        let (mut placement, mut passed) = (None, PassedGroups::default());
         for queue in &*claimant.queues {
-            while let Some((bound, lane)) = self.cache.lanes.next_for(queue, &claimant.abilities, now) {
+            while let Some((bound, lane)) =
+                self.cache.lanes.next_for(queue, &claimant.abilities, (&passed, now))
+            {
                 let first = self.next_ready(lane)?;
                 if first != Some(bound) {
                     self.cache.lanes.set_first_turn(lane, first);
                 } else if let Some(block) = self.block_of(lane, now)? {
                     self.cache.lanes.block(lane, block);
+                } else if !self.fits_now(&mut placement, claimant, lane, now)? {
+                    self.cache.lanes.pass(lane, &mut passed);
                 } else {
                     let (_, job_id) = self.cache.lanes.first(lane).expect("its head was just looked for");
                     return Ok(Some((queue, job_id.clone())));

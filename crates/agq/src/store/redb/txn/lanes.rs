@@ -11,7 +11,7 @@ use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::capability::{Abilities, Needs};
 
 use crate::store::{
-    claim_index::{Block, ClaimIndex, Constraint},
+    claim_index::{Block, ClaimIndex, Constraint, PassedGroups},
     redb::{
         engine::{Snapshot, Table},
         schema::{LANE_LENGTHS, LANES, LaneKey, LaneTurn, META, PAUSED, Result, decode, encode},
@@ -123,14 +123,20 @@ impl Lanes {
     }
 
     /// Returns the lane that a claim looks at next, with a lower bound of the turn of its first
-    /// job; `None` if the queue is paused, or has no job for a claimant.
+    /// job; `None` if the queue is paused, or has no job for a claimant in groups that are not
+    /// `passed`.
     pub(crate) fn next_for(
         &mut self,
         queue: &str,
         abilities: &Arc<Abilities>,
-        now: Timestamp,
+        (passed, now): (&PassedGroups, Timestamp),
     ) -> Option<(LaneTurn, u32)> {
-        if self.paused.contains(queue) { None } else { self.index.first(queue, abilities, now) }
+        if self.paused.contains(queue) { None } else { self.index.first(queue, abilities, passed, now) }
+    }
+
+    /// Passes over all lanes whose jobs need the same as those of `number`.
+    pub(crate) fn pass(&self, number: u32, passed: &mut PassedGroups) {
+        self.index.pass(number, passed);
     }
 
     /// Sets what [`Lanes::next_for`] knows about the first ready job of a lane.

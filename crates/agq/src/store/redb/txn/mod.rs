@@ -10,6 +10,7 @@ pub(crate) mod jobs;
 pub(crate) mod key_cache;
 pub(crate) mod lanes;
 pub(crate) mod list_readahead;
+pub(crate) mod quantities;
 pub(crate) mod retention;
 pub(crate) mod tables;
 pub(crate) mod workers;
@@ -147,6 +148,7 @@ impl<'t> WriteTxn<'t> {
             self.count_in_queue(job, 1);
         }
         self.leave_limit(before, job)?;
+        self.count_quantities(before, job);
         self.charge(before, job)?;
         let load = i64::from(!job.is_ended()) - i64::from(before.is_some_and(|before| !before.is_ended()));
         if load != 0 {

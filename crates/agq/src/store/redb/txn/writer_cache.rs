@@ -10,7 +10,7 @@ use crate::store::{
         engine::Snapshot,
         queries::{documents, records},
         schema::{KEY_NUMBERS, Result},
-        txn::lanes::Lanes,
+        txn::{lanes::Lanes, quantities::HeldQuantities},
     },
 };
 
@@ -25,6 +25,7 @@ pub(crate) struct WriterCache {
     pub(crate) armed: HashSet<String>,
     /// Ids of halted actions, whose jobs no worker may claim.
     pub(crate) halted: HashSet<String>,
+    pub(crate) quantities: HeldQuantities,
 }
 
 impl WriterCache {
@@ -42,6 +43,7 @@ impl WriterCache {
             queue_counts: documents::queue_counts(snapshot)?,
             armed: noted(DocumentKind::Halt)?,
             halted: noted(DocumentKind::Halted)?,
+            quantities: HeldQuantities::load(snapshot)?,
         })
     }
 }

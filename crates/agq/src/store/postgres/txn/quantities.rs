@@ -1,0 +1,162 @@
+//! Quantities that claimed jobs use, in a write transaction: only the transaction that has locked
+//! the row of a worker gives the worker jobs with quantities.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agenix_protocol::{documents::Quantities, time::Timestamp};
+use agenix_rules::{
+    job::{Job, JobState},
+    reservation::{Fit, Placement},
+    resources,
+};
+use sqlx::{Result, Row, query};
+
+use crate::store::{
+    Claimant,
+    postgres::{
+        lane_cache::LaneCache,
+        quantities::used_of,
+        sql_types,
+        txn::{JobWrite, PgTxn, candidates::ClaimRequest},
+    },
+};
+
+/// Statement that locks workers. Workers that another transaction has locked are passed over, so
+/// that no two transactions wait for each other.
+const LOCK: &str = "SELECT worker_id FROM agq.workers WHERE worker_id = ANY ($1) ORDER BY worker_id \
+     FOR NO KEY UPDATE SKIP LOCKED";
+/// Query for the needs of the claimed jobs of holders, each with the number of these jobs. It is a
+/// statement after the lock, so that it sees all claims of earlier transactions with the lock.
+const USED: &str = "SELECT j.holder, l.needs, count(*) FROM agq.jobs AS j JOIN agq.lanes AS l USING (lane) \
+     WHERE j.status = 1 AND j.holder = ANY ($1) GROUP BY j.holder, l.lane";
+
+/// Quantities in use by the workers that a transaction has locked.
+#[derive(Debug, Default)]
+pub(crate) struct HeldQuantities {
+    used: BTreeMap<String, Quantities>,
+    /// True if another transaction had locked a worker that could get a job.
+    pub(crate) has_passed_over: bool,
+}
+
+impl HeldQuantities {
+    /// Counts the quantities of a job whose claim begins or ends.
+    fn count(&mut self, lanes: &LaneCache, before: Option<&Job>, job: &Job) {
+        let (from, to) = (before.and_then(active_holder), active_holder(job));
+        if self.used.is_empty() || from == to {
+            return;
+        }
+        let Some(wanted) = lanes.resources_of(sql_types::lane(job.lane)) else { return };
+        if let Some(used) = from.and_then(|holder| self.used.get_mut(holder)) {
+            resources::subtract(used, wanted);
+        }
+        if let Some(used) = to.and_then(|holder| self.used.get_mut(holder)) {
+            resources::add(used, wanted);
+        }
+    }
+}
+
+impl PgTxn<'_> {
+    /// Locks the workers that may get a job with quantities of `lanes`, and reads what their jobs
+    /// use. Costs nothing if no such lane has quantities.
+    pub(crate) fn hold_quantities(
+        &mut self,
+        all: &[ClaimRequest<'_>],
+        takers: &BTreeSet<&str>,
+        lanes: &[i32],
+    ) -> Result<()> {
+        let with: Vec<i32> =
+            lanes.iter().copied().filter(|lane| self.lanes.resources_of(*lane).is_some()).collect();
+        let is_for = |claimant: &Claimant| {
+            let of_queue =
+                |queue| with.iter().any(|lane| self.lanes.is_for(*lane, queue, &claimant.abilities));
+            takers.contains(&*claimant.holder) && claimant.queues.iter().any(|queue| of_queue(queue))
+        };
+        let claimants = all.iter().map(|wanting| wanting.claimant);
+        let unknown = claimants.filter(|claimant| !self.quantities.used.contains_key(&*claimant.holder));
+        let unknown: BTreeSet<&str> = unknown.filter(|one| is_for(one)).map(|one| &*one.holder).collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let unknown: Vec<&str> = unknown.into_iter().collect();
+        let locked = self.session.rows(query(LOCK).bind(&unknown))?;
+        let locked = locked.iter().map(|row| row.try_get(0)).collect::<Result<Vec<String>>>()?;
+        self.quantities.has_passed_over |= locked.len() < unknown.len();
+        let mut used = used_of(&self.session.rows(query(USED).bind(&locked))?)?;
+        let used = locked.into_iter().map(|holder| {
+            let of_holder = used.remove(&holder).unwrap_or_default();
+            (holder, of_holder)
+        });
+        let mut held = HeldQuantities { used: used.collect(), has_passed_over: false };
+        // The query does not see the changes that this transaction has not written yet.
+        for JobWrite { before, after } in self.job_writes.values() {
+            held.count(self.lanes, before.as_ref(), after);
+        }
+        self.quantities.used.extend(held.used);
+        Ok(())
+    }
+
+    /// Returns the lane of the first of `heads` that may start on the worker of a claim, by its
+    /// quantities. `heads` has the rank, the number and the lane of the first job of each lane.
+    pub(crate) fn first_fitting(
+        &mut self,
+        mut heads: Vec<(i16, u64, i32)>,
+        placement: &mut Option<Placement>,
+        claimant: &Claimant,
+        now: Timestamp,
+    ) -> Option<i32> {
+        let (_, _, first) = *heads.iter().min()?;
+        if self.fits_now(placement, claimant, first, now) {
+            return Some(first);
+        }
+        heads.sort_unstable();
+        heads.into_iter().map(|(_, _, lane)| lane).find(|lane| self.fits_now(placement, claimant, *lane, now))
+    }
+
+    /// Returns true if the first job of a lane may start on the worker of a claim, by its
+    /// quantities. A claim asks about lanes in the order of their first jobs, and keeps `placement`
+    /// meanwhile.
+    fn fits_now(
+        &mut self,
+        placement: &mut Option<Placement>,
+        claimant: &Claimant,
+        lane: i32,
+        now: Timestamp,
+    ) -> bool {
+        let Some(wanted) = self.lanes.resources_of(lane) else { return true };
+        let Some(used) = self.quantities.used.get(&*claimant.holder) else { return false };
+        let offered = || claimant.abilities.offered().cloned().unwrap_or_default();
+        let placement = placement.get_or_insert_with(|| Placement::new(offered(), used.clone()));
+        match placement.ask(wanted) {
+            Fit::Starts => true,
+            Fit::Waits => false,
+            Fit::HeldBack => {
+                self.lanes.reservations.held_back(&claimant.holder);
+                false
+            }
+            Fit::MayReserve => {
+                let wanted = wanted.clone();
+                if self.lanes.reservations.reserve(lane.cast_unsigned(), &claimant.holder, now) {
+                    placement.reserve(&wanted);
+                }
+                false
+            }
+        }
+    }
+
+    /// Counts the quantities of a job whose claim begins or ends. Announces ready jobs if some may
+    /// fit now that did not before.
+    pub(crate) fn count_quantities(&mut self, before: Option<&Job>, job: &Job) {
+        self.quantities.count(self.lanes, before, job);
+        let Some(before) = before.filter(|before| before.state != job.state) else { return };
+        let lane = sql_types::lane(job.lane);
+        self.arrived.jobs |= match before.state {
+            JobState::Active => self.lanes.resources_of(lane).is_some(),
+            JobState::Available => self.lanes.reservations.forget(job.lane),
+            _ => false,
+        };
+    }
+}
+
+fn active_holder(job: &Job) -> Option<&str> {
+    job.holder.as_deref().filter(|_| job.state == JobState::Active)
+}

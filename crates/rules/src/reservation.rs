@@ -1,0 +1,231 @@
+//! Reservation with backfill: a large job is not starved by a stream of small ones.
+//!
+//! If the next job in the order of a queue does not fit into what a worker has free, the worker
+//! reserves its quantities. Jobs behind it may start there only if they leave the reservation
+//! alone, so what ended jobs free accumulates until the large job fits. A worker has one
+//! reservation, and the first job of a lane has one on one worker. Jobs without quantities are not
+//! affected.
+
+use std::{collections::HashMap, sync::Arc};
+
+use agenix_protocol::{documents::Quantities, time::Timestamp};
+
+use crate::resources::{add, fits};
+
+/// Time in milliseconds after which a reservation lapses unless its worker claims again. Another
+/// worker may reserve for the lane then, because the first may be gone or busy for long.
+pub const RESERVATION_MS: u64 = 30_000;
+
+/// Answer for a job that a worker covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Fit {
+    /// The job may start.
+    Starts,
+    /// The job does not fit.
+    Waits,
+    /// The job would fit, but has to leave a reservation alone.
+    HeldBack,
+    /// The job does not fit, and is the first such job: the worker may reserve for it.
+    MayReserve,
+}
+
+/// One claim of a worker, which asks about jobs in the order in which they are to start.
+#[derive(Debug, Clone)]
+pub struct Placement {
+    offered: Quantities,
+    used: Quantities,
+    /// Used amounts with those of the reservation of this claim.
+    taken: Quantities,
+    has_reservation: bool,
+}
+
+impl Placement {
+    /// Begins a claim of a worker that offers `offered`, and whose jobs use `used`.
+    pub fn new(offered: Quantities, used: Quantities) -> Self {
+        Self { offered, taken: used.clone(), used, has_reservation: false }
+    }
+
+    /// Asks about the next job in order, which wants `wanted`.
+    pub fn ask(&self, wanted: &Quantities) -> Fit {
+        if fits(&self.offered, &self.taken, wanted) {
+            Fit::Starts
+        } else if fits(&self.offered, &self.used, wanted) {
+            Fit::HeldBack
+        } else if self.has_reservation {
+            Fit::Waits
+        } else {
+            Fit::MayReserve
+        }
+    }
+
+    /// Reserves for the job that wants `wanted`.
+    pub fn reserve(&mut self, wanted: &Quantities) {
+        add(&mut self.taken, wanted);
+        self.has_reservation = true;
+    }
+}
+
+/// Reservations of all workers for the first jobs of lanes.
+#[derive(Debug, Default)]
+pub struct Reservations {
+    by_lane: HashMap<u32, Reservation>,
+    by_holder: HashMap<Arc<str>, u32>,
+}
+
+/// Reservation for the first job of a lane.
+#[derive(Debug)]
+struct Reservation {
+    holder: Arc<str>,
+    /// Time of the last claim of the holder that met the lane.
+    renewed_at: Timestamp,
+    /// True if the holder did not start a job because of the reservation.
+    has_held_back: bool,
+}
+
+impl Reservations {
+    /// Reserves for a lane, instead of the lane for which `holder` reserved before. Returns false
+    /// if another worker has a reservation for the lane.
+    pub fn reserve(&mut self, lane: u32, holder: &Arc<str>, now: Timestamp) -> bool {
+        if let Some(known) = self.by_lane.get_mut(&lane) {
+            if known.holder == *holder {
+                known.renewed_at = now;
+                return true;
+            }
+            if now.ms_since(known.renewed_at) < RESERVATION_MS {
+                return false;
+            }
+        }
+        self.forget(lane);
+        if let Some(earlier) = self.by_holder.insert(Arc::clone(holder), lane) {
+            self.by_lane.remove(&earlier);
+        }
+        let new = Reservation { holder: Arc::clone(holder), renewed_at: now, has_held_back: false };
+        self.by_lane.insert(lane, new);
+        true
+    }
+
+    /// Records that the reservation of `holder` held a job back.
+    pub fn held_back(&mut self, holder: &str) {
+        let lane = self.by_holder.get(holder);
+        if let Some(reservation) = lane.and_then(|lane| self.by_lane.get_mut(lane)) {
+            reservation.has_held_back = true;
+        }
+    }
+
+    /// Removes the reservation for a lane of which a job does not wait any more. Returns true if
+    /// the reservation held another job back, which may start now.
+    pub fn forget(&mut self, lane: u32) -> bool {
+        let Some(Reservation { holder, has_held_back, .. }) = self.by_lane.remove(&lane) else {
+            return false;
+        };
+        self.by_holder.remove(&holder);
+        has_held_back
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::VecDeque, sync::Arc};
+
+    use agenix_protocol::{
+        documents::{CPUS, Quantities},
+        time::Timestamp,
+    };
+    use proptest::prelude::*;
+
+    use super::{Fit, Placement, RESERVATION_MS, Reservations};
+    use crate::resources::{add, covers, subtract};
+
+    fn cpus(hundredths: u64) -> Quantities {
+        let mut one = Quantities::default();
+        one.set(CPUS, hundredths);
+        one
+    }
+
+    #[test]
+    fn jobs_behind_a_reservation_start_only_beside_it() {
+        let mut claim = Placement::new(cpus(400), cpus(200));
+        assert_eq!(claim.ask(&cpus(200)), Fit::Starts);
+        assert_eq!(claim.ask(&cpus(300)), Fit::MayReserve);
+        claim.reserve(&cpus(300));
+        assert_eq!(claim.ask(&cpus(100)), Fit::HeldBack, "it would fit without the reservation");
+        assert_eq!(claim.ask(&cpus(350)), Fit::Waits, "a worker has one reservation");
+        let mut gpus = Quantities::default();
+        gpus.set("gpus", 1);
+        let mut offered = cpus(400);
+        offered.set("gpus", 1);
+        let mut claim = Placement::new(offered, cpus(200));
+        claim.reserve(&cpus(300));
+        assert_eq!(claim.ask(&gpus), Fit::Starts, "backfill uses what the reserved job does not want");
+        assert_eq!(claim.ask(&Quantities::default()), Fit::Starts);
+    }
+
+    #[test]
+    fn lane_is_reserved_on_one_worker_until_its_reservation_lapses() {
+        let (first, second): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        let (large, other) = (1, 2);
+        let mut all = Reservations::default();
+        assert!(all.reserve(large, &first, Timestamp(1)));
+        assert!(all.reserve(large, &first, Timestamp(2)));
+        assert!(!all.reserve(large, &second, Timestamp(1 + RESERVATION_MS)));
+        assert!(all.reserve(other, &second, Timestamp(3)));
+        assert!(all.reserve(large, &second, Timestamp(2 + RESERVATION_MS)), "it has lapsed");
+        assert!(all.reserve(other, &first, Timestamp(4)), "b has given it up for the large lane");
+        assert!(!all.forget(large), "it held no job back");
+        assert!(all.reserve(large, &second, Timestamp(5)));
+        all.held_back("b");
+        assert!(all.reserve(large, &second, Timestamp(6)) && all.forget(large) && !all.forget(large));
+    }
+
+    /// Number of jobs that end before a job that wants `large` starts on a worker with `offered`
+    /// processors, while a small job (`small` processors) is always waiting behind the large job.
+    fn ends_before_start(
+        offered: u64,
+        small: u64,
+        large: u64,
+        order: &mut impl FnMut(usize) -> usize,
+    ) -> u64 {
+        let (mut running, mut used, mut ends) = (VecDeque::new(), Quantities::default(), 0);
+        while covers(&cpus(offered), &cpus(used.get(CPUS) + small)) {
+            add(&mut used, &cpus(small));
+            running.push_back(small);
+        }
+        loop {
+            let mut claim = Placement::new(cpus(offered), used.clone());
+            match claim.ask(&cpus(large)) {
+                Fit::Starts => return ends,
+                Fit::MayReserve => claim.reserve(&cpus(large)),
+                Fit::Waits | Fit::HeldBack => unreachable!("nothing is before the large job"),
+            }
+            if claim.ask(&cpus(small)) == Fit::Starts {
+                add(&mut used, &cpus(small));
+                running.push_back(small);
+                continue;
+            }
+            let at = order(running.len());
+            let ended = running.remove(at).unwrap();
+            subtract(&mut used, &cpus(ended));
+            ends += 1;
+        }
+    }
+
+    proptest! {
+        /// The fair wait is the number of small jobs whose ends free what the large job wants.
+        #[test]
+        fn large_job_waits_at_most_twice_its_fair_wait_beside_a_stream_of_small_ones(
+            offered in 100_u64..3200, small in 1_u64..200, part in 1_u64..=100, seed in any::<u64>(),
+        ) {
+            let large = (offered * part / 100).max(1);
+            prop_assume!(small <= offered);
+            let mut state = seed;
+            let mut order = |count: usize| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                usize::try_from(state >> 33).unwrap() % count
+            };
+            let fair = large.div_ceil(small);
+            let ends = ends_before_start(offered, small, large, &mut order);
+            prop_assert!(ends <= 2 * fair, "{ends} ends, fair {fair}");
+        }
+    }
+}
