@@ -140,7 +140,13 @@ impl World {
         let retries = self.rng.u8(..4);
         let timeout = ["", r#","timeout_secs":3"#, r#","timeout_secs":0"#][self.rng.usize(..3)];
         let sandbox = if self.ledger.has_sandboxes { r#","sandbox":{"profile":"reader"}"# } else { "" };
-        let needs = ["", sandbox, r#","requires":{"labels":{"zone":"eu"}}"#][self.rng.usize(..3)];
+        let needs = [
+            "",
+            sandbox,
+            r#","requires":{"labels":{"zone":"eu"}}"#,
+            r#","requires":{"resources":{"cpus":1}}"#,
+            r#","requires":{"resources":{"cpus":3}}"#,
+        ][self.rng.usize(..5)];
         let tasks = r#"[{"task_number":1,"command":"sort"}]"#;
         let json =
             format!(r#"{{"plan_id":"{plan_id}","tasks":{tasks},"max_retries":{retries}{timeout}{needs}}}"#);

@@ -25,6 +25,9 @@ pub(super) fn hash_of(content: &str) -> BlobHash {
 /// Worker that can run jobs in the sandbox profile of some plans.
 pub(super) const IN_SANDBOX: &str = "w0";
 
+/// Processors that the workers offer, by actor. The jobs of some plans need one or three.
+pub(super) const CPUS_OF_ACTORS: [u64; 3] = [4, 2, 0];
+
 /// Results with figures for a budget.
 const FIGURES: &str = r#","task_results":[{"task_number":1,"command":"sort","exit_code":0,"user_ms":200,"system_ms":70,"stdout_bytes":9}]"#;
 
@@ -82,6 +85,10 @@ impl World {
             1 if self.ledger.has_sandboxes => r#","sandbox":{"profiles":{"reader":["no Landlock"]}}"#,
             _ => "",
         };
+        let resources = match CPUS_OF_ACTORS[at] {
+            0 => String::new(),
+            cpus => format!(r#","resources":{{"cpus":{cpus}}}"#),
+        };
         let active = if self.rng.bool() {
             format!(r#","active_job_ids":[{}]"#, self.actors[at].held_ids())
         } else {
@@ -89,7 +96,7 @@ impl World {
             r#","active_job_ids":[]"#.to_owned()
         };
         let json = format!(
-            r#"{{"worker_id":"w{at}","capabilities":["sort"],"tags":{{"zone":"{zone}"}}{sandbox}{active}}}"#
+            r#"{{"worker_id":"w{at}","capabilities":["sort"],"tags":{{"zone":"{zone}"}}{sandbox}{resources}{active}}}"#
         );
         self.actor_asks(at, PendingRequest::Registered(at), &["WORKER.REGISTER", &json]).map(drop)
     }
