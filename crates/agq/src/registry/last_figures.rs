@@ -9,13 +9,14 @@ use agenix_protocol::{
 };
 use agenix_rules::worker::Worker;
 
-use crate::{store::Totals, sync::lock};
+use crate::{registry::resource_figures::ResourceFigures, store::Totals, sync::lock};
 
 pub(crate) struct StoreFigures {
     pub(crate) totals: Totals,
     pub(crate) queues: QueueStats,
     pub(crate) workers: Vec<(Worker, u64)>,
     pub(crate) budgets: Vec<BudgetStatus>,
+    pub(crate) resources: ResourceFigures,
     /// Age of the oldest transaction that keeps a snapshot of the database, if the store has any.
     pub(crate) oldest_snapshot_secs: Option<u64>,
 }

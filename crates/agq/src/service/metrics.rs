@@ -13,8 +13,13 @@ use agenix_rules::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{budgets, queue_stats};
-use crate::{app::AppState, error::Result, registry::last_figures::StoreFigures, store::StoreError};
+use super::{budgets, queue_stats, resource_sums};
+use crate::{
+    app::AppState,
+    error::Result,
+    registry::{last_figures::StoreFigures, resource_figures::ResourceFigures},
+    store::StoreError,
+};
 
 /// Maximum time for which the metrics wait for the store.
 const STORE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -72,6 +77,8 @@ struct Figures {
     workers: BTreeMap<String, BTreeMap<&'static str, f64>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     budgets: Vec<BudgetStatus>,
+    #[serde(skip_serializing_if = "ResourceFigures::is_empty")]
+    resources: ResourceFigures,
     /// Head of the hash chain of the audit log.
     #[serde(skip_serializing_if = "Option::is_none")]
     audit_log_head: Option<ChainHead>,
@@ -99,12 +106,13 @@ async fn read_store(app: &AppState) -> Result<StoreFigures> {
     let (totals, queues) = (app.store.totals().await?, queue_stats::all(app).await?);
     let oldest_snapshot_secs = app.store.oldest_snapshot().await?.map(|oldest| oldest.secs);
     let (workers, budgets) = (app.store.workers().await?, budgets::statuses(app).await?);
-    Ok(StoreFigures { totals, queues, workers, budgets, oldest_snapshot_secs })
+    let resources = resource_sums::read(app, &queues, &workers).await?;
+    Ok(StoreFigures { totals, queues, workers, budgets, resources, oldest_snapshot_secs })
 }
 
 /// `as_of` is the time of the store's metrics if they are old.
 fn combined(app: &AppState, store: &StoreFigures, as_of: Option<Timestamp>) -> Figures {
-    let StoreFigures { totals, queues, workers, budgets, oldest_snapshot_secs } = store;
+    let StoreFigures { totals, queues, workers, budgets, resources, oldest_snapshot_secs } = store;
     let by_status = |counts: [u64; 6]| STATUSES.map(Status::as_str).into_iter().zip(counts).collect();
     let name = |key: &str| key.trim_start_matches("queue:").to_owned();
     let mut queue_length: BTreeMap<String, u64> =
@@ -139,6 +147,7 @@ fn combined(app: &AppState, store: &StoreFigures, as_of: Option<Timestamp>) -> F
             .map(|(worker, _)| (worker.worker_id.to_string(), worker_stats(worker)))
             .collect(),
         budgets: budgets.clone(),
+        resources: resources.clone(),
         audit_log_head: app.audit.head(),
     }
 }
@@ -214,6 +223,7 @@ impl Figures {
             }
         }
         self.write_budgets(&mut text);
+        self.write_resources(&mut text);
         text
     }
 
@@ -226,6 +236,14 @@ impl Figures {
             let help = "Used part of a budget in its window, reservations of running jobs included.";
             family(text, "agq_budget_used", "gauge", help, used);
             family(text, "agq_budget_limit", "gauge", "Maximum of a budget.", limits.collect());
+        }
+    }
+
+    fn write_resources(&self, text: &mut String) {
+        if !self.resources.is_empty() {
+            for (name, help, samples) in self.resources.families() {
+                family(text, name, "gauge", help, samples);
+            }
         }
     }
 }

@@ -55,6 +55,7 @@ mod peer_file;
 pub(crate) mod plans;
 pub(crate) mod queue_stats;
 pub(crate) mod queues;
+pub(crate) mod resource_sums;
 pub(crate) mod schedules;
 mod staged_jobs;
 pub(crate) mod timers;
