@@ -37,7 +37,7 @@ fn registration(worker_id: &str) -> WorkerRegistration {
 fn wanting(job_id: &str, hundredths: u64) -> NewJob {
     let mut job = own(job_id, None, None);
     if let Some(own) = &mut job.own {
-        own.needs.resources = Some(Box::new(cpus(hundredths)));
+        Arc::make_mut(own).needs.resources = Some(Box::new(cpus(hundredths)));
     }
     job
 }
