@@ -48,6 +48,8 @@ use crate::exec::{
 const STOPPED: &str = "the job was stopped";
 /// Open files of a supervisor: its connection, and one more while it starts or ends.
 const FILES_OF_SANDBOX: u32 = 2;
+/// Open files of the control group of a job: its events, and its entrance during a start.
+const FILES_OF_CONTROL_GROUP: u32 = 2;
 /// Maximum wait for the resources that a sandbox needs.
 const SANDBOX_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -168,10 +170,7 @@ async fn run_stages<'f>(
     mark: &JobMark,
 ) -> (Option<String>, Vec<TaskResult>) {
     let ReadJob { stages, sandbox, patterns, admission, record, .. } = read;
-    let of_sandbox = if sandbox.is_some() { FILES_OF_SANDBOX } else { 0 };
-    let of_masks = if patterns.is_some() { stages::open_files_of_masks(stages) } else { 0 };
-    let needed = stages::open_files(stages).saturating_add(of_sandbox).saturating_add(of_masks);
-    let needed = needed.min(context.most_files);
+    let needed = open_files(read, context).min(context.most_files);
     // A job that waits for open files counts as waiting, too: otherwise a lasting shortage of the
     // jobs that have them would not be noticed.
     let waits = context.shortage.wait();
@@ -224,6 +223,16 @@ async fn run_stages<'f>(
         sandbox.end(&mut results).await;
     }
     (reason, results)
+}
+
+/// Returns the maximum number of files that the job has open in the worker.
+fn open_files(read: &ReadJob<'_>, context: &ExecContext) -> u32 {
+    let of_sandbox = if read.sandbox.is_some() { FILES_OF_SANDBOX } else { 0 };
+    let of_masks = if read.patterns.is_some() { stages::open_files_of_masks(&read.stages) } else { 0 };
+    let is_bounded = context.resources.as_ref().is_some_and(|resources| resources.memory.is_some());
+    let of_memory = if is_bounded { FILES_OF_CONTROL_GROUP } else { 0 };
+    let others = of_sandbox.saturating_add(of_masks).saturating_add(of_memory);
+    stages::open_files(&read.stages).saturating_add(others)
 }
 
 /// Fetches the blobs that the stages read. The error is the reason why the job fails.
