@@ -8,7 +8,7 @@ use crate::{
     documents::WorkerRef,
     error::{CliError, Result},
     output::{Output, table},
-    remote::worker_resources::resources_text,
+    remote::worker_resources::worker_resources_text,
     sandbox::{profiles_text, worker_lines},
     server_args::ServerArgs,
     util::printable::one_line,
@@ -52,7 +52,7 @@ fn text(workers: &[WorkerStatus]) -> String {
             format!("{}/{}", worker.active_jobs, worker.max_concurrent_jobs),
             worker.capabilities.commands().count().to_string(),
             worker.last_seen_at.to_string(),
-            resources_text(worker),
+            worker_resources_text(worker),
             worker.sandbox.as_ref().map(profiles_text).unwrap_or_default(),
         ]
     };
@@ -78,7 +78,7 @@ fn worker_text(worker: &WorkerStatus) -> String {
     add("platform", &worker.platform);
     add("agw", &worker.agw_version);
     add("jobs", &format!("{} of {}", worker.active_jobs, worker.max_concurrent_jobs));
-    let resources = resources_text(worker);
+    let resources = worker_resources_text(worker);
     add("resources", if resources.is_empty() { "none" } else { &resources });
     add("tools", &worker.capabilities.commands().count().to_string());
     let tag = |(name, value): (&String, &Value)| match value {

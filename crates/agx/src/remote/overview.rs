@@ -6,8 +6,8 @@ use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
     byte_escape,
     documents::{
-        ActionStatus, CapturedOutput, JobStatus, QueueStats, ResourceUse, TaskAdmission, TaskResult,
-        TaskSandbox, WorkerStatus,
+        ActionStatus, CapturedOutput, JobStatus, MEMORY, MemoryLimit, MemoryLimitKind, QueueStats,
+        ResourceUse, TaskAdmission, TaskResult, TaskSandbox, WorkerStatus, amount_text,
     },
     ids::PlanId,
 };
@@ -151,8 +151,9 @@ fn task_text(result: &TaskResult) -> String {
             format!("\n    {name}: {} bytes{cut}{shown}{more}", kept.total)
         }
     };
+    let bound = result.memory_limit.map_or_else(String::new, memory_limit_text);
     let head = format!(
-        "  task {} {}: exit code {}, {} ms{}",
+        "  task {} {}: exit code {}, {} ms{}{bound}",
         result.task_number,
         one_line(&result.command),
         result.exit_code,
@@ -186,6 +187,15 @@ pub(crate) fn sandbox_text(report: &TaskSandbox) -> String {
     lines.map(|(at, line)| format!("\n{}{line}", if at == 0 { "    " } else { "      " })).collect()
 }
 
+/// Returns the bound of the memory of a task after a comma.
+fn memory_limit_text(MemoryLimit { bytes, by }: MemoryLimit) -> String {
+    let by = match by {
+        MemoryLimitKind::Cgroup => "its control group",
+        MemoryLimitKind::Rlimit => "a limit of each process",
+    };
+    format!(", at most {} of memory by {by}", amount_text(MEMORY, bytes))
+}
+
 /// Returns the known figures, each after a comma.
 fn resources_text(resources: &ResourceUse) -> String {
     let ResourceUse { peak_memory_bytes, user_ms, system_ms, read_bytes, written_bytes } = resources;
@@ -199,7 +209,9 @@ fn resources_text(resources: &ResourceUse) -> String {
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::{ResourceUse, TaskAdmission, TaskResult, TaskSandbox};
+    use agenix_protocol::documents::{
+        MemoryLimit, MemoryLimitKind, ResourceUse, TaskAdmission, TaskResult, TaskSandbox,
+    };
 
     use super::{admission_text, task_text};
 
@@ -219,6 +231,12 @@ mod tests {
         let shown = "  task 1 sort: exit code 0, 9 ms, 7 ms user, 1 ms system, 64 MiB peak memory, \
             2000 bytes read, 0 bytes written";
         assert_eq!(task_text(&result), shown);
+        let memory_limit = Some(MemoryLimit { bytes: 512 << 20, by: MemoryLimitKind::Rlimit });
+        let bounded = TaskResult { memory_limit, ..result.clone() };
+        assert_eq!(
+            task_text(&bounded),
+            format!("{shown}, at most 512M of memory by a limit of each process")
+        );
         let sandbox = TaskSandbox {
             profile: "reader".into(),
             denied: vec!["it read\n/etc/shadow".into()],

@@ -19,7 +19,7 @@ use super::model::{Screen, TopModel};
 use crate::{
     remote::{
         overview::{ClusterOverview, state, took},
-        worker_resources::resources_text,
+        worker_resources::worker_resources_text,
     },
     util::printable::{one_line, printable},
 };
@@ -144,7 +144,7 @@ fn workers(frame: &mut Frame<'_>, at: Rect, model: &TopModel, overview: &Cluster
             worker.capabilities.commands().count().to_string(),
             // Without fractions of a second.
             worker.last_seen_at.to_string().chars().take(19).collect(),
-            resources_text(worker),
+            worker_resources_text(worker),
         ])
         .style(if worker.state == "active" { Style::new() } else { colour(&worker.state) })
     };
