@@ -90,7 +90,7 @@ impl<T: Ord + Copy> QueueGroups<T> {
             return;
         }
         self.log.push_back((first, id));
-        if self.log.len() > self.groups.len().max(min_log) {
+        while self.log.len() > self.groups.len().max(min_log) {
             self.log.pop_front();
             self.cut += 1;
         }

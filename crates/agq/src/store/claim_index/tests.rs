@@ -205,7 +205,7 @@ impl Model {
         let is_listed = |lane: &&super::IndexedLane<Turn>| matches!(lane.place, Place::Listed(_));
         prop_assert_eq!(self.index.lanes.values().filter(is_listed).count(), listed);
         for groups in self.index.queues.values() {
-            prop_assert!(groups.log_len() <= min_log.max(self.index.groups.len()));
+            prop_assert!(groups.log_len() <= min_log.max(self.lanes.len()));
         }
         let mut classes: Vec<_> = self.index.queues.values().flat_map(|groups| groups.uses()).collect();
         classes.sort_unstable();
