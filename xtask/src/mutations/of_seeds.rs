@@ -181,7 +181,7 @@ pub(super) static OF_SEEDS: [Mutation; 30] = [
     Mutation {
         name: "a connection without a worker gets jobs that need a sandbox",
         file: "crates/rules/src/capability.rs",
-        from: "names.all(|name| profile_of_sandbox_tag(name).is_none() && secret_of_tag(name).is_none())",
-        to: "names.all(|_name| true)",
+        from: "|name: &String| profile_of_sandbox_tag(name).is_none() && secret_of_tag(name).is_none();",
+        to: "|_name: &String| true;",
     },
 ];
