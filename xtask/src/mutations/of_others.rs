@@ -8,8 +8,8 @@ pub(super) static OF_STORES: [Mutation; 4] = [
     Mutation {
         name: "limits that nobody uses are kept on redb",
         file: "crates/agq/src/store/redb/txn/documents.rs",
-        from: "if is_same && !used.contains(key.as_str()) {",
-        to: "if false && is_same && !used.contains(key.as_str()) {",
+        from: "if self.tables.notes.get(place)?.is_some_and(|note| note.value() == version) {",
+        to: "if false {",
     },
     Mutation {
         name: "limits that nobody uses are kept on PostgreSQL",
