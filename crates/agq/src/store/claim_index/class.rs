@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    ops::Bound,
     sync::Arc,
 };
 
@@ -185,15 +186,16 @@ impl<T: Ord + Copy> Class<T> {
         }
     }
 
-    /// Returns the lane with the lowest bound among those whose groups are not `passed`. Corrects
-    /// the bounds of groups that it looks at.
+    /// Returns the lane with the lowest bound among those whose groups are behind the `passed`
+    /// ones. Corrects the bounds of groups that it looks at, which only raises them.
     pub(super) fn first(
         &mut self,
         groups: &HashMap<GroupId, LaneGroup<T>>,
-        passed: &PassedGroups,
+        passed: &PassedGroups<T>,
     ) -> Option<(T, u32)> {
         loop {
-            let (bound, id) = *self.order.iter().find(|(_, id)| !passed.0.contains(id))?;
+            let behind = passed.0.map_or(Bound::Unbounded, Bound::Excluded);
+            let (bound, id) = *self.order.range((behind, Bound::Unbounded)).next()?;
             match groups.get(&id).and_then(LaneGroup::first) {
                 Some((turn, lane)) if turn == bound => return Some((turn, lane)),
                 other => self.set(id, other.map(|(turn, _)| turn)),

@@ -69,9 +69,10 @@ struct LaneGroup<T> {
     listed: BTreeSet<(T, u32)>,
 }
 
-/// Groups that a claim passes over, because their jobs do not fit into what its worker has free.
+/// Last group of a queue that a claim has passed over, because its jobs do not fit into what the
+/// worker has free. A claim asks about groups in the order of their bounds.
 #[derive(Debug, Default)]
-pub(crate) struct PassedGroups(BTreeSet<GroupId>);
+pub(crate) struct PassedGroups<T>(Option<(T, GroupId)>);
 
 /// Index of the lanes that have ready jobs. `T` orders the jobs of a queue.
 #[derive(Debug)]
@@ -211,12 +212,13 @@ impl<T: Ord + Copy> ClaimIndex<T> {
     }
 
     /// Returns the lane with the lowest bound among those of a queue that the abilities cover, and
-    /// whose groups are not `passed`. Blocked lanes whose time has come are put back first.
+    /// whose groups are behind the `passed` ones. Blocked lanes whose time has come are put back
+    /// first.
     pub(crate) fn first(
         &mut self,
         queue: &str,
         abilities: &Arc<Abilities>,
-        passed: &PassedGroups,
+        passed: &PassedGroups<T>,
         now: Timestamp,
     ) -> Option<(T, u32)> {
         while let Some(lane) = self.blocked.next_due(now) {
@@ -233,9 +235,9 @@ impl<T: Ord + Copy> ClaimIndex<T> {
         first
     }
 
-    /// Adds the group of a lane to those that a claim passes over.
-    pub(crate) fn pass(&self, lane: u32, passed: &mut PassedGroups) {
-        passed.0.extend(self.lanes.get(&lane).map(|lane| lane.group));
+    /// Passes over the group of the lane that [`ClaimIndex::first`] has returned with `bound`.
+    pub(crate) fn pass(&self, (bound, lane): (T, u32), passed: &mut PassedGroups<T>) {
+        passed.0 = self.lanes.get(&lane).map(|lane| (bound, lane.group)).or(passed.0);
     }
 
     /// Drops the classes that have claimed longest ago if all classes have too many groups.

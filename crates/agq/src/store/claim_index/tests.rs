@@ -261,8 +261,9 @@ fn claim_passes_over_a_group_and_takes_the_next_one() {
         index.add(lane, (0, lane.into()));
     }
     let (mut passed, now) = (PassedGroups::default(), Timestamp(1));
-    for (lane, expected) in [(0, Some(((0, 2), 2))), (2, None)] {
-        index.pass(lane, &mut passed);
+    for (first, expected) in [(((0, 0), 0), Some(((0, 2), 2))), (((0, 2), 2), None)] {
+        assert_eq!(index.first("a", &class, &passed, now), Some(first));
+        index.pass(first, &mut passed);
         assert_eq!(index.first("a", &class, &passed, now), expected);
     }
     assert_eq!(index.first("a", &class, &PassedGroups::default(), now), Some(((0, 0), 0)));

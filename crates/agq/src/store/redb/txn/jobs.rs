@@ -96,8 +96,9 @@ impl WriteTxn<'_> {
     /// Returns the next job for a claimant: of the first queue that has one, the job with the
     /// highest priority, then the oldest.
     fn next_for<'c>(&mut self, claimant: &'c Claimant, now: Timestamp) -> Result<Option<(&'c str, JobId)>> {
-        let (mut placement, mut passed) = (None, PassedGroups::default());
+        let mut placement = None;
         for queue in &*claimant.queues {
+            let mut passed = PassedGroups::default();
             while let Some((bound, lane)) =
                 self.cache.lanes.next_for(queue, &claimant.abilities, (&passed, now))
             {
@@ -107,7 +108,7 @@ impl WriteTxn<'_> {
                 } else if let Some(block) = self.block_of(lane, now)? {
                     self.cache.lanes.block(lane, block);
                 } else if !self.fits_now(&mut placement, claimant, lane, now)? {
-                    self.cache.lanes.pass(lane, &mut passed);
+                    self.cache.lanes.pass((bound, lane), &mut passed);
                 } else {
                     let (_, job_id) = self.cache.lanes.first(lane).expect("its head was just looked for");
                     return Ok(Some((queue, job_id.clone())));

@@ -123,20 +123,20 @@ impl Lanes {
     }
 
     /// Returns the lane that a claim looks at next, with a lower bound of the turn of its first
-    /// job; `None` if the queue is paused, or has no job for a claimant in groups that are not
-    /// `passed`.
+    /// job; `None` if the queue is paused, or has no job for a claimant behind the `passed` groups.
     pub(crate) fn next_for(
         &mut self,
         queue: &str,
         abilities: &Arc<Abilities>,
-        (passed, now): (&PassedGroups, Timestamp),
+        (passed, now): (&PassedGroups<LaneTurn>, Timestamp),
     ) -> Option<(LaneTurn, u32)> {
         if self.paused.contains(queue) { None } else { self.index.first(queue, abilities, passed, now) }
     }
 
-    /// Passes over all lanes whose jobs need the same as those of `number`.
-    pub(crate) fn pass(&self, number: u32, passed: &mut PassedGroups) {
-        self.index.pass(number, passed);
+    /// Passes over all lanes whose jobs need the same as those of the lane that
+    /// [`Lanes::next_for`] has returned.
+    pub(crate) fn pass(&self, found: (LaneTurn, u32), passed: &mut PassedGroups<LaneTurn>) {
+        self.index.pass(found, passed);
     }
 
     /// Sets what [`Lanes::next_for`] knows about the first ready job of a lane.
