@@ -177,6 +177,11 @@ impl LaneCache {
         Ok(number)
     }
 
+    /// Returns the queue of a lane.
+    pub(super) fn queue_of(&self, lane: i32) -> Option<&str> {
+        self.lanes.get(&lane).map(|key| &*key.queue)
+    }
+
     /// Returns the key of the limit of a lane.
     pub(super) fn limit_of(&self, lane: i32) -> Option<&str> {
         self.lanes.get(&lane).and_then(|key| key.needs.limit.as_deref())
