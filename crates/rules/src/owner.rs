@@ -75,6 +75,10 @@ impl AgentTerms {
     /// Checks the queue and the time of an action that an agent submits at `now`.
     pub fn check(&self, action: &ActionSubmission, now: Timestamp) -> Result<(), Rejection> {
         self.check_queue(action.queue.as_ref().map_or(READY, QueueName::as_str))?;
+        if action.share.is_some() {
+            let text = "This key is an agent's and may not choose a share: its actions belong to its own";
+            return Err(Rejection::NotPermitted(text.into()));
+        }
         let latest = now.plus_ms(MAX_AGENT_DELAY_MS);
         #[expect(clippy::cast_precision_loss, reason = "a day in milliseconds is exact")]
         let is_far = action.delay_secs.is_some_and(|delay| delay * 1000.0 > MAX_AGENT_DELAY_MS as f64);
@@ -157,6 +161,12 @@ mod tests {
             |queue: &str| format!("NOPERM This key may not use the queue {queue}, but only agents, slow");
         assert_eq!(refused(&bound, ""), Some(line("ready")));
         assert_eq!(refused(&bound, r#","queue":"gpu""#), Some(line("gpu")));
+    }
+
+    #[test]
+    fn agents_choose_no_share() {
+        let line = refused(&AgentTerms::default(), r#","share":"night""#).unwrap();
+        assert!(line.starts_with("NOPERM This key is an agent's and may not choose a share"), "{line}");
     }
 
     #[test]

@@ -113,9 +113,10 @@ impl Identity {
     }
 }
 
-/// Keys with their identities, and the budgets of their names. `Debug` shows no key.
+/// Keys with their identities, the budgets of their names, and the weights of their shares. `Debug`
+/// shows no key.
 #[derive(Debug, Default)]
-pub(crate) struct SessionKeys(Vec<(KeyHash, Identity)>, BudgetTerms);
+pub(crate) struct SessionKeys(Vec<(KeyHash, Identity)>, BudgetTerms, Vec<(Owner, u32)>);
 
 impl SessionKeys {
     /// Fails if the key is already in the set.
@@ -161,6 +162,15 @@ impl SessionKeys {
 
     pub(crate) fn budgets(&self) -> &BudgetTerms {
         &self.1
+    }
+
+    /// Sets the weight of the share of a client or agent.
+    pub(crate) fn add_share_weight(&mut self, role: Role, name: &str, weight: u32) {
+        self.2.push((Owner::new(role.as_str(), name), weight));
+    }
+
+    pub(crate) fn share_weights(&self) -> &[(Owner, u32)] {
+        &self.2
     }
 
     pub(crate) fn has_admin(&self) -> bool {

@@ -13,12 +13,16 @@ use serde::{
     de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
+use super::share_weight::ShareWeight;
+
 /// Key of an agent, with its terms.
 #[derive(Debug, Clone)]
 pub(super) struct AgentEntry {
     pub(super) key: SecretString,
     pub(super) terms: AgentTerms,
     pub(super) budget: Option<Budget>,
+    /// Weight of the share of the key.
+    pub(super) weight: Option<ShareWeight>,
 }
 
 /// Value of an agent that is a table.
@@ -28,6 +32,7 @@ struct AgentTable {
     key: SecretString,
     queues: Option<BTreeSet<QueueName>>,
     budget: Option<BudgetOptions>,
+    weight: Option<ShareWeight>,
 }
 
 impl<'de> Deserialize<'de> for AgentEntry {
@@ -46,15 +51,21 @@ impl<'de> Visitor<'de> for EntryVisitor {
     }
 
     fn visit_str<E: Error>(self, key: &str) -> Result<AgentEntry, E> {
-        Ok(AgentEntry { key: key.to_owned().into(), terms: AgentTerms::default(), budget: None })
+        Ok(AgentEntry {
+            key: key.to_owned().into(),
+            terms: AgentTerms::default(),
+            budget: None,
+            weight: None,
+        })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<AgentEntry, A::Error> {
-        let AgentTable { key, queues, budget } = AgentTable::deserialize(MapAccessDeserializer::new(table))?;
+        let AgentTable { key, queues, budget, weight } =
+            AgentTable::deserialize(MapAccessDeserializer::new(table))?;
         if queues.as_ref().is_some_and(BTreeSet::is_empty) {
             return Err(Error::custom("queues is empty: name a queue, or leave it out for all queues"));
         }
-        Ok(AgentEntry { key, terms: AgentTerms { queues }, budget: budget.map(Budget::from) })
+        Ok(AgentEntry { key, terms: AgentTerms { queues }, budget: budget.map(Budget::from), weight })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Keys of clients in the config file: `"name" = "sha256:…"`, or a table with a budget.
+//! Keys of clients in the config file: `"name" = "sha256:…"`, or a table with a budget and a weight.
 
 use std::fmt;
 
@@ -9,11 +9,15 @@ use serde::{
     de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-/// Key of a client, with its budget.
+use super::share_weight::ShareWeight;
+
+/// Key of a client, with its budget and the weight of its share.
 #[derive(Debug, Clone)]
 pub(super) struct ClientEntry {
     pub(super) key: SecretString,
     pub(super) budget: Option<Budget>,
+    /// Weight of the share of the key.
+    pub(super) weight: Option<ShareWeight>,
 }
 
 /// Value of a client that is a table.
@@ -22,6 +26,7 @@ pub(super) struct ClientEntry {
 struct ClientTable {
     key: SecretString,
     budget: Option<BudgetOptions>,
+    weight: Option<ShareWeight>,
 }
 
 impl<'de> Deserialize<'de> for ClientEntry {
@@ -40,12 +45,13 @@ impl<'de> Visitor<'de> for EntryVisitor {
     }
 
     fn visit_str<E: Error>(self, key: &str) -> Result<ClientEntry, E> {
-        Ok(ClientEntry { key: key.to_owned().into(), budget: None })
+        Ok(ClientEntry { key: key.to_owned().into(), budget: None, weight: None })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<ClientEntry, A::Error> {
-        let ClientTable { key, budget } = ClientTable::deserialize(MapAccessDeserializer::new(table))?;
-        Ok(ClientEntry { key, budget: budget.map(Budget::from) })
+        let ClientTable { key, budget, weight } =
+            ClientTable::deserialize(MapAccessDeserializer::new(table))?;
+        Ok(ClientEntry { key, budget: budget.map(Budget::from), weight })
     }
 }
 
@@ -61,7 +67,7 @@ mod tests {
     fn read(value: &str) -> Result<(String, Option<Budget>), String> {
         let mut table: BTreeMap<String, ClientEntry> =
             toml::from_str(&format!("one = {value}")).map_err(|error| error.message().to_owned())?;
-        let ClientEntry { key, budget } = table.remove("one").unwrap();
+        let ClientEntry { key, budget, .. } = table.remove("one").unwrap();
         Ok((key.expose_secret().to_owned(), budget))
     }
 
@@ -78,6 +84,7 @@ mod tests {
     #[test]
     fn client_with_other_fields_or_a_wrong_budget_is_refused() {
         for (value, words) in [
+            ("{ key = 'k', weight = 0 }", "weight is 0: use 1 to 1000"),
             ("{ key = 'k', queues = ['q'] }", "unknown field `queues`"),
             ("{ budget = { per = '24h' } }", "missing field `key`"),
             ("{ key = 'k', budget = { jobs = 1 } }", "missing field `per`"),

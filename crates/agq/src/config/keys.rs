@@ -51,6 +51,9 @@ impl KeySource {
             if let Some(budget) = client.budget {
                 keys.add_budget(name, budget);
             }
+            if let Some(weight) = client.weight {
+                keys.add_share_weight(Role::Client, name, weight.get());
+            }
         }
         for (role, table) in [(Role::Admin, &file.admins), (Role::Worker, &file.workers)] {
             for (name, key) in table {
@@ -61,6 +64,9 @@ impl KeySource {
             keys.add_agent(name, agent.key.expose_secret(), agent.terms.clone())?;
             if let Some(budget) = agent.budget {
                 keys.add_budget(name, budget);
+            }
+            if let Some(weight) = agent.weight {
+                keys.add_share_weight(Role::Agent, name, weight.get());
             }
         }
         Ok(keys)

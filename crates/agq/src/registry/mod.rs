@@ -10,4 +10,5 @@ pub(crate) mod last_figures;
 pub(crate) mod output_handovers;
 pub(crate) mod pubsub;
 pub(crate) mod queue_limits;
+pub(crate) mod shares;
 pub(crate) mod throughput;

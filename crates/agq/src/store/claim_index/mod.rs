@@ -6,11 +6,13 @@
 //!      (abilities)            (queue, needs without constraints)        (one for each constraint)
 //! ```
 //!
-//! - Lanes of a queue whose jobs need the same capabilities are a group, which all classes share.
+//! - Lanes of a queue whose jobs need the same capabilities and belong to one share are a group,
+//!   which all classes use.
 //!   A lane is in its group by a lower bound of the turn of its first job. Claims only raise that
 //!   turn, so a claim corrects the bound when it looks at the lane.
-//! - Claimants with equal abilities are a class. It has the groups that it covers by a lower bound
-//!   of their first turns, and corrects that bound in the same way.
+//! - Claimants with equal abilities are a class. It has the groups that it covers, in each share, by
+//!   a lower bound of their first turns, and corrects that bound in the same way.
+//! - A class has the shares by lower bounds of their virtual times, which only grow.
 //! - If the first turn of a group becomes lower, it is appended to the log of the queue. A class
 //!   reads the log at its next claim, or is built anew if it has missed a part of the log.
 //! - A lane whose limit or budget lets no job start is blocked: it is in no group until the limit
@@ -28,12 +30,18 @@ use std::{
 };
 
 use agenix_protocol::time::Timestamp;
-use agenix_rules::capability::{Abilities, Needs};
+use agenix_rules::{
+    capability::{Abilities, Needs},
+    fair_share::ShareTerms,
+};
 
 pub(crate) use self::blocked_lanes::{Block, Constraint};
+#[cfg(test)]
+use agenix_rules::fair_share::VirtualTime;
+
 use self::{
     blocked_lanes::BlockedLanes,
-    class::{GroupId, QueueGroups},
+    class::{GroupId, Look, QueueGroups, Share},
 };
 use crate::store::LaneKey;
 
@@ -43,6 +51,12 @@ const MAX_ENTRIES: usize = 500_000;
 /// Minimum length at which the log of a queue is cut. A log may be as long as the number of groups,
 /// so that building a class anew never costs more than reading what it has missed.
 const MIN_LOG: usize = 1024;
+
+/// Turn of a job: jobs with lower turns are claimed first.
+pub(crate) trait Turn: Ord + Copy {
+    /// Returns the rank of the priority, which is lower for a higher priority.
+    fn rank(self) -> i32;
+}
 
 /// Position of a lane in the index, with a lower bound of the turn of its first job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +77,7 @@ struct IndexedLane<T> {
 #[derive(Debug)]
 struct LaneGroup<T> {
     key: LaneKey,
+    share: Share,
     /// Number of lanes, with or without ready jobs.
     size: usize,
     /// Lanes that have ready jobs and are not blocked.
@@ -109,7 +124,7 @@ impl<T> ClaimIndex<T> {
     }
 }
 
-impl<T: Ord + Copy> ClaimIndex<T> {
+impl<T: Turn> ClaimIndex<T> {
     /// Adds a lane without ready jobs.
     pub(crate) fn insert(&mut self, lane: u32, key: &LaneKey) {
         let id = self.group_of(key);
@@ -130,7 +145,8 @@ impl<T: Ord + Copy> ClaimIndex<T> {
         let id = self.last_group;
         self.queues.entry(key.queue.clone()).or_default().insert(id);
         self.group_ids.insert(key.clone(), id);
-        self.groups.insert(id, LaneGroup { key, size: 0, listed: BTreeSet::new() });
+        let share = key.needs.share.as_deref().map(Arc::from);
+        self.groups.insert(id, LaneGroup { key, share, size: 0, listed: BTreeSet::new() });
         id
     }
 
@@ -143,10 +159,10 @@ impl<T: Ord + Copy> ClaimIndex<T> {
         if group.size > 0 {
             return;
         }
-        let Some(LaneGroup { key, .. }) = self.groups.remove(&id) else { return };
+        let Some(LaneGroup { key, share, .. }) = self.groups.remove(&id) else { return };
         self.group_ids.remove(&key);
         if let Some(groups) = self.queues.get_mut(&key.queue)
-            && groups.remove(id)
+            && groups.remove(id, &share)
         {
             self.queues.remove(&key.queue);
         }
@@ -154,7 +170,7 @@ impl<T: Ord + Copy> ClaimIndex<T> {
 
     /// Records that a job of a lane has become ready.
     pub(crate) fn add(&mut self, lane: u32, turn: T) {
-        match self.lanes.get(&lane).map(|lane| lane.place) {
+        match self.place(lane) {
             Some(Place::Listed(first) | Place::Blocked(first)) if first <= turn => {}
             // The first job of a blocked lane is another one now, and may fit into its budget.
             _ => self.set_first(lane, Some(turn)),
@@ -164,38 +180,47 @@ impl<T: Ord + Copy> ClaimIndex<T> {
     /// Sets the turn of the first ready job of a lane, or a lower bound of it; `None` if the lane
     /// has no ready job. The lane is no longer blocked.
     pub(crate) fn set_first(&mut self, lane: u32, first: Option<T>) {
-        let Some(indexed) = self.lanes.get_mut(&lane) else { return };
-        let Some(group) = self.groups.get_mut(&indexed.group) else { return };
-        let first_of_group = group.listed.first().map(|(turn, _)| *turn);
-        match std::mem::replace(&mut indexed.place, first.map_or(Place::Empty, Place::Listed)) {
-            Place::Empty => {}
-            Place::Listed(before) => drop(group.listed.remove(&(before, lane))),
-            Place::Blocked(_) => self.blocked.remove(lane),
-        }
-        let Some(turn) = first else { return };
-        group.listed.insert((turn, lane));
-        if first_of_group.is_none_or(|before| turn < before)
-            && let Some(groups) = self.queues.get_mut(&group.key.queue)
-        {
-            groups.log(turn, indexed.group, self.min_log);
-        }
+        self.set_place(lane, first.map_or(Place::Empty, Place::Listed));
     }
 
     /// Takes a lane out of its group, because its limit or budget lets its first job not start.
     pub(crate) fn block(&mut self, lane: u32, block: Block) {
-        let Some(indexed) = self.lanes.get_mut(&lane) else { return };
-        let (Place::Listed(turn), Some(group)) = (indexed.place, self.groups.get_mut(&indexed.group)) else {
-            return;
-        };
-        group.listed.remove(&(turn, lane));
-        indexed.place = Place::Blocked(turn);
-        self.blocked.insert(lane, block);
+        if let Some(Place::Listed(turn)) = self.place(lane) {
+            self.set_place(lane, Place::Blocked(turn));
+            self.blocked.insert(lane, block);
+        }
     }
 
     /// Puts a lane back into its group if it is blocked, because its first job may have changed.
     pub(crate) fn unblock(&mut self, lane: u32) {
-        if let Some(Place::Blocked(turn)) = self.lanes.get(&lane).map(|lane| lane.place) {
+        if let Some(Place::Blocked(turn)) = self.place(lane) {
             self.set_first(lane, Some(turn));
+        }
+    }
+
+    fn place(&self, lane: u32) -> Option<Place<T>> {
+        self.lanes.get(&lane).map(|lane| lane.place)
+    }
+
+    fn set_place(&mut self, lane: u32, place: Place<T>) {
+        let Some(indexed) = self.lanes.get_mut(&lane) else { return };
+        let Some(group) = self.groups.get_mut(&indexed.group) else { return };
+        let Some(queue) = self.queues.get_mut(&group.key.queue) else { return };
+        let first = group.listed.first().map(|(turn, _)| *turn);
+        match std::mem::replace(&mut indexed.place, place) {
+            Place::Empty => {}
+            Place::Listed(before) => drop(group.listed.remove(&(before, lane))),
+            Place::Blocked(_) => self.blocked.remove(lane),
+        }
+        if let Place::Listed(turn) = place {
+            group.listed.insert((turn, lane));
+            if first.is_none_or(|before| turn < before) {
+                queue.log(turn, indexed.group, self.min_log);
+            }
+        }
+        let is_active = !group.listed.is_empty();
+        if is_active != first.is_some() {
+            queue.shares.set_active(&group.share, is_active);
         }
     }
 
@@ -206,26 +231,46 @@ impl<T: Ord + Copy> ClaimIndex<T> {
         }
     }
 
-    /// Returns the lane with the lowest bound among those of a queue that the abilities cover.
-    /// Blocked lanes whose time has come are put back first.
+    /// Returns the lane that a claim from a queue looks at next: of the share with the lowest
+    /// virtual time among those that have lanes which the abilities cover, the lane with the lowest
+    /// bound. Blocked lanes whose time has come are put back first.
     pub(crate) fn first(
         &mut self,
         queue: &str,
         abilities: &Arc<Abilities>,
+        terms: &ShareTerms,
         now: Timestamp,
     ) -> Option<(T, u32)> {
         while let Some(lane) = self.blocked.next_due(now) {
             self.unblock(lane);
         }
         self.looks += 1;
-        let class = self.queues.get_mut(queue)?.class(abilities, &self.groups, self.looks);
-        let first = class.first(&self.groups);
-        self.grown += class.grown;
+        let is_by_priority = terms.priority_queues.contains(queue);
+        let look = Look { abilities, is_by_priority, groups: &self.groups, number: self.looks };
+        let (first, grown) = self.queues.get_mut(queue)?.first(&look);
+        self.grown += grown;
         if self.grown > self.max_entries / 8 {
             self.grown = 0;
             self.drop_old_classes();
         }
         first
+    }
+
+    /// Counts the claim of a job of a lane in the virtual time of its share.
+    pub(crate) fn charge(&mut self, lane: u32, terms: &ShareTerms) {
+        let group = self.lanes.get(&lane).and_then(|lane| self.groups.get(&lane.group));
+        if let Some(group) = group
+            && let Some(queue) = self.queues.get_mut(&group.key.queue)
+        {
+            queue.shares.charge(&group.share, terms.weight_of(group.share.as_deref()));
+        }
+    }
+
+    /// Returns the virtual time of a share of a queue.
+    #[cfg(test)]
+    pub(crate) fn time_of(&self, queue: &str, share: Option<&str>) -> VirtualTime {
+        let share = share.map(Arc::from);
+        self.queues.get(queue).map(|queue| queue.shares.time_of(&share)).unwrap_or_default()
     }
 
     /// Drops the classes that have claimed longest ago if all classes have too many groups.

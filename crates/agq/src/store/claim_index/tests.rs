@@ -6,12 +6,15 @@ use std::{
 };
 
 use agenix_protocol::time::Timestamp;
-use agenix_rules::capability::{Abilities, Needs};
+use agenix_rules::{
+    capability::{Abilities, Needs},
+    fair_share::{ShareTerms, VirtualTime},
+};
 use proptest::prelude::*;
 
 use super::{Block, ClaimIndex, Constraint, LaneKey, Place};
 
-type Turn = (u8, u64);
+type LaneTurn = (u8, u64);
 
 const QUEUES: [&str; 2] = ["a", "b"];
 
@@ -49,7 +52,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => (lane.clone(), 0_u8..3).prop_map(|(lane, rank)| Step::Add { lane, rank }),
         1 => (lane.clone(), 0_usize..3).prop_map(|(lane, place)| Step::Cancel { lane, place }),
-        1 => (lane, 0_usize..36).prop_map(|(lane, key)| Step::Replace { lane, key }),
+        1 => (lane, 0_usize..108).prop_map(|(lane, key)| Step::Replace { lane, key }),
         6 => (0_usize..2, 0_usize..4).prop_map(|(queue, class)| Step::Claim { queue, class }),
         2 => (0_usize..4, prop::option::of(1_u64..20))
             .prop_map(|(constraint, closed_for)| Step::Constrain { constraint, closed_for }),
@@ -66,6 +69,7 @@ fn key(number: usize) -> LaneKey {
         tools: [vec![], vec!["x".to_owned()], vec!["y".to_owned()]][tool].clone(),
         limit: named(1, "0").or_else(|| named(2, "1")),
         budget: named(3, "2").or_else(|| named(4, "3")),
+        share: [None, Some("s"), Some("t")][number / 36 % 3].map(str::to_owned),
         ..Needs::default()
     };
     LaneKey { queue: QUEUES[queue].to_owned(), needs }
@@ -73,16 +77,17 @@ fn key(number: usize) -> LaneKey {
 
 struct Lane {
     key: LaneKey,
-    ready: BTreeSet<Turn>,
+    ready: BTreeSet<LaneTurn>,
 }
 
 /// Lanes and constraints as a store has them.
 struct Model {
-    index: ClaimIndex<Turn>,
+    index: ClaimIndex<LaneTurn>,
     lanes: BTreeMap<u32, Lane>,
     /// Time until which each constraint is closed.
     closed_until: [Timestamp; 4],
     classes: Vec<Arc<Abilities>>,
+    terms: ShareTerms,
     now: Timestamp,
     seq: u64,
 }
@@ -101,10 +106,14 @@ impl Model {
             lanes: BTreeMap::new(),
             closed_until: [Timestamp(0); 4],
             classes: classes.into(),
+            terms: ShareTerms {
+                weights: [("s".to_owned(), 2)].into(),
+                priority_queues: ["b".to_owned()].into(),
+            },
             now: Timestamp(100),
             seq: 0,
         };
-        (0..12).for_each(|lane| model.insert(lane, key(lane as usize * 5)));
+        (0..12).for_each(|lane| model.insert(lane, key(lane as usize * 7)));
         model
     }
 
@@ -125,16 +134,21 @@ impl Model {
     }
 
     /// Returns the job that a look at every lane finds.
-    fn scan(&self, queue: &str, abilities: &Abilities) -> Option<(Turn, u32)> {
+    fn scan(&self, queue: &str, abilities: &Abilities) -> Option<(LaneTurn, u32)> {
         let is_for = |(number, lane): &(&u32, &Lane)| {
             lane.key.queue == queue && abilities.cover(&lane.key.needs) && self.block_of(**number).is_none()
         };
         let lanes = self.lanes.iter().filter(is_for);
-        lanes.filter_map(|(number, lane)| Some((*lane.ready.first()?, *number))).min()
+        let place = |(number, lane): (&u32, &Lane)| -> Option<(u8, VirtualTime, LaneTurn, u32)> {
+            let turn = *lane.ready.first()?;
+            let rank = if self.terms.priority_queues.contains(queue) { turn.0 } else { 0 };
+            Some((rank, self.index.time_of(queue, lane.key.needs.share.as_deref()), turn, *number))
+        };
+        lanes.filter_map(place).min().map(|(_, _, turn, lane)| (turn, lane))
     }
 
-    fn first(&mut self, queue: &str, abilities: &Arc<Abilities>) -> Option<(Turn, u32)> {
-        while let Some((bound, lane)) = self.index.first(queue, abilities, self.now) {
+    fn first(&mut self, queue: &str, abilities: &Arc<Abilities>) -> Option<(LaneTurn, u32)> {
+        while let Some((bound, lane)) = self.index.first(queue, abilities, &self.terms, self.now) {
             let first = self.lanes[&lane].ready.first().copied();
             if first != Some(bound) {
                 self.index.set_first(lane, first);
@@ -147,7 +161,7 @@ impl Model {
         None
     }
 
-    fn remove_ready(&mut self, lane: u32, turn: Turn) {
+    fn remove_ready(&mut self, lane: u32, turn: LaneTurn) {
         let ready = &mut self.lanes.get_mut(&lane).unwrap().ready;
         ready.remove(&turn);
         if ready.is_empty() {
@@ -177,7 +191,10 @@ impl Model {
                 let (queue, abilities) = (QUEUES[queue], Arc::clone(&self.classes[class]));
                 let expected = self.scan(queue, &abilities);
                 prop_assert_eq!(self.first(queue, &abilities), expected);
-                expected.into_iter().for_each(|(turn, lane)| self.remove_ready(lane, turn));
+                if let Some((turn, lane)) = expected {
+                    self.index.charge(lane, &self.terms);
+                    self.remove_ready(lane, turn);
+                }
             }
             Step::Constrain { constraint, closed_for } => {
                 // The first constraint of each kind closes for good, the second for a time.
@@ -201,10 +218,10 @@ impl Model {
         let groups: usize = self.index.groups.values().map(|group| group.size).sum();
         prop_assert_eq!((self.index.lanes.len(), groups), (self.lanes.len(), self.lanes.len()));
         let listed = self.index.groups.values().flat_map(|group| &group.listed).count();
-        let is_listed = |lane: &&super::IndexedLane<Turn>| matches!(lane.place, Place::Listed(_));
+        let is_listed = |lane: &&super::IndexedLane<LaneTurn>| matches!(lane.place, Place::Listed(_));
         prop_assert_eq!(self.index.lanes.values().filter(is_listed).count(), listed);
         for groups in self.index.queues.values() {
-            prop_assert!(groups.log_len() <= min_log.max(self.index.groups.len()));
+            prop_assert!(groups.log_len() <= min_log.max(self.lanes.len()));
         }
         let mut classes: Vec<_> = self.index.queues.values().flat_map(|groups| groups.uses()).collect();
         classes.sort_unstable();
@@ -233,7 +250,7 @@ proptest! {
 
 #[test]
 fn saturated_limits_cost_a_claim_one_look() {
-    let mut index = ClaimIndex::<Turn>::default();
+    let (mut index, terms) = (ClaimIndex::<LaneTurn>::default(), ShareTerms::default());
     let class = Arc::new(Abilities::Anything);
     for lane in 0..100 {
         let needs = Needs { limit: Some(lane.to_string()), ..Needs::default() };
@@ -241,11 +258,56 @@ fn saturated_limits_cost_a_claim_one_look() {
         index.add(lane, (0, lane.into()));
     }
     let now = Timestamp(1);
-    while let Some((_, lane)) = index.first("a", &class, now) {
+    while let Some((_, lane)) = index.first("a", &class, &terms, now) {
         index.block(lane, Block { constraint: Constraint::Limit, name: lane.to_string(), until: None });
     }
     index.unblock_all_of(Constraint::Limit, "42");
-    assert_eq!(index.first("a", &class, now), Some(((0, 42), 42)));
+    assert_eq!(index.first("a", &class, &terms, now), Some(((0, 42), 42)));
     index.set_first(42, None);
-    assert_eq!(index.first("a", &class, now), None);
+    assert_eq!(index.first("a", &class, &terms, now), None);
+}
+
+/// Claims `count` jobs of lanes that never become empty. Returns the lane of each.
+fn claims(index: &mut ClaimIndex<LaneTurn>, terms: &ShareTerms, count: usize) -> Vec<u32> {
+    let class = Arc::new(Abilities::Anything);
+    let mut served = Vec::new();
+    while served.len() < count
+        && let Some((_, lane)) = index.first("a", &class, terms, Timestamp(1))
+    {
+        index.charge(lane, terms);
+        served.push(lane);
+    }
+    served
+}
+
+const SHARES: [Option<&str>; 3] = [None, Some("s"), Some("t")];
+
+fn with_shares() -> ClaimIndex<LaneTurn> {
+    let mut index = ClaimIndex::default();
+    for (lane, share) in (0..).zip(SHARES) {
+        let needs = Needs { share: share.map(str::to_owned), ..Needs::default() };
+        index.insert(lane, &LaneKey { queue: "a".to_owned(), needs });
+        index.add(lane, (0, lane.into()));
+    }
+    index
+}
+
+#[test]
+fn claims_are_divided_by_weights() {
+    let terms = ShareTerms { weights: [("s".to_owned(), 3)].into(), ..ShareTerms::default() };
+    let served = claims(&mut with_shares(), &terms, 1000);
+    let count = |share| served.iter().filter(|served| **served == share).count();
+    assert!((570..=630).contains(&count(1)) && (190..=210).contains(&count(0)), "{} {}", count(0), count(1));
+}
+
+#[test]
+fn blocked_share_saves_up_nothing() {
+    let (mut index, terms) = (with_shares(), ShareTerms::default());
+    let block = Block { constraint: Constraint::Limit, name: "l".to_owned(), until: None };
+    index.block(1, block);
+    claims(&mut index, &terms, 1000);
+    index.unblock_all_of(Constraint::Limit, "l");
+    let served = claims(&mut index, &terms, 300);
+    let count = served.iter().filter(|share| **share == 1).count();
+    assert!((100..=101).contains(&count), "{count}");
 }

@@ -77,6 +77,7 @@ impl WriteTxn<'_> {
             let hold = LeaseOptions { start_timeout_ms, visibility_ms: claimant.visibility_ms };
             let job = job::claimed(&before, &claimant.holder, now, hold);
             self.enter_limit(&job, now)?;
+            self.cache.lanes.charge(job.lane, &claimant.share_terms);
             if before.attempt > 0 {
                 // The results of an earlier attempt do not belong to this one.
                 self.tables.results.remove(job_id.as_str());
@@ -96,7 +97,7 @@ impl WriteTxn<'_> {
     /// highest priority, then the oldest.
     fn next_for<'c>(&mut self, claimant: &'c Claimant, now: Timestamp) -> Result<Option<(&'c str, JobId)>> {
         for queue in &*claimant.queues {
-            while let Some((bound, lane)) = self.cache.lanes.next_for(queue, &claimant.abilities, now) {
+            while let Some((bound, lane)) = self.cache.lanes.next_for(queue, claimant, now) {
                 let first = self.next_ready(lane)?;
                 if first != Some(bound) {
                     self.cache.lanes.set_first_turn(lane, first);

@@ -2,15 +2,13 @@
 //! the batch that made them. A lane exists from its first job until its last job is removed. Their
 //! number is unbounded, because users invent labels.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, btree_map::Entry},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, btree_map::Entry};
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
-use agenix_rules::capability::{Abilities, Needs};
+use agenix_rules::{capability::Needs, fair_share::ShareTerms};
 
 use crate::store::{
+    Claimant,
     claim_index::{Block, ClaimIndex, Constraint},
     redb::{
         engine::{Snapshot, Table},
@@ -127,10 +125,18 @@ impl Lanes {
     pub(crate) fn next_for(
         &mut self,
         queue: &str,
-        abilities: &Arc<Abilities>,
+        claimant: &Claimant,
         now: Timestamp,
     ) -> Option<(LaneTurn, u32)> {
-        if self.paused.contains(queue) { None } else { self.index.first(queue, abilities, now) }
+        if self.paused.contains(queue) {
+            return None;
+        }
+        self.index.first(queue, &claimant.abilities, &claimant.share_terms, now)
+    }
+
+    /// Counts a claim for the share of a lane.
+    pub(crate) fn charge(&mut self, number: u32, terms: &ShareTerms) {
+        self.index.charge(number, terms);
     }
 
     /// Sets what [`Lanes::next_for`] knows about the first ready job of a lane.
@@ -148,9 +154,22 @@ impl Lanes {
         self.index.unblock_all_of(constraint, name);
     }
 
+    #[cfg(test)]
+    pub(crate) fn share_time(
+        &self,
+        queue: &str,
+        share: Option<&str>,
+    ) -> agenix_rules::fair_share::VirtualTime {
+        self.index.time_of(queue, share)
+    }
+
     /// Returns the lanes of a queue with ready jobs for a worker; none if the queue is paused.
     #[cfg(test)]
-    pub(crate) fn with_jobs_for(&self, queue: &str, abilities: &Abilities) -> Vec<u32> {
+    pub(crate) fn with_jobs_for(
+        &self,
+        queue: &str,
+        abilities: &agenix_rules::capability::Abilities,
+    ) -> Vec<u32> {
         if self.paused.contains(queue) {
             return Vec::new();
         }
