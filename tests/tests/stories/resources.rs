@@ -154,7 +154,9 @@ fn a_job_waits_until_the_processes_of_a_cancelled_one_have_ended() {
     let deaf = "trap : TERM; sh -c 'trap : TERM; echo $$ >> \"$1\"; while :; do sleep 0.02; done' sh \"$1\"";
     let first = [&["-c", deaf, "sh", &pids][..]].concat();
     submit_plan(&lab, &agq, "first", r#"{"licences":1}"#, "sh", &first);
-    let look = "while read pid; do kill -0 $pid 2> /dev/null && echo $pid runs; done < \"$1\"; echo looked; : > \"$2\"";
+    // A process that was killed is there for a moment, and one that was not killed never ends.
+    let look = "while read pid; do n=0; while kill -0 $pid 2> /dev/null && [ $n -lt 100 ]; do sleep 0.02; n=$((n+1)); done; \
+        kill -0 $pid 2> /dev/null && echo $pid runs; done < \"$1\"; echo looked; : > \"$2\"";
     submit_plan(&lab, &agq, "second", r#"{"licences":1}"#, "sh", &["-c", look, "sh", &pids, &go]);
     lab.submit_action(&agq, "first", "first", "[{}]");
     eventually("the first job runs", || fs::read_to_string(&pids).ok().filter(|text| text.ends_with('\n')));
