@@ -15,6 +15,7 @@
 //! `contract` has the scripts that every store must answer alike.
 
 mod admin;
+mod batching_policy;
 mod claim_index;
 #[cfg(test)]
 mod contract;

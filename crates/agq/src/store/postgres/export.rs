@@ -23,12 +23,12 @@ use crate::store::{
     export::{Checksums, ExportRecord, Importer, Sink},
     postgres::{
         codec::{decode, encode},
-        connection::{ConnectOptions, DatabaseSession},
+        connection::{ConnectOptions, DatabaseSession, RoundTrip},
         keyspace::{bytes, entry_of},
         lane_cache::{self, lane_of},
         migrate, options, queries, sql_types,
         txn::{
-            bulk_insert::{Deltas, JobRows},
+            bulk_insert::{Deltas, JobRows, put_results},
             held_rows,
         },
     },
@@ -255,9 +255,12 @@ impl ImportBuffer {
 
     fn write(&mut self, session: &DatabaseSession) -> Result<()> {
         use std::mem::take;
-        take(&mut self.jobs).insert(session, take(&mut self.inputs))?;
-        let (ended, results) = (take(&mut self.ended), take(&mut self.results));
-        take(&mut self.counts).write_with(session, 0, JobRows::default(), ended, &results)?;
+        let mut round_trip = RoundTrip::default();
+        take(&mut self.jobs).insert(&mut round_trip, take(&mut self.inputs));
+        take(&mut self.ended).end(&mut round_trip);
+        put_results(&mut round_trip, take(&mut self.results));
+        take(&mut self.counts).add(&mut round_trip, 0);
+        session.send(round_trip).map_err(|failure| failure.error)?;
         take(&mut self.keys).insert(session)?;
         let (key, place, item) = take(&mut self.items);
         let sql = "INSERT INTO agq.list_items (key_digest, place, item) \

@@ -176,6 +176,11 @@ impl LaneCache {
         Ok(number)
     }
 
+    /// Returns the queue of a lane.
+    pub(super) fn queue_of(&self, lane: i32) -> Option<&str> {
+        self.lanes.get(&lane).map(|key| &*key.queue)
+    }
+
     /// Returns the key of the limit of a lane.
     pub(super) fn limit_of(&self, lane: i32) -> Option<&str> {
         self.lanes.get(&lane).and_then(|key| key.needs.limit.as_deref())
@@ -203,6 +208,14 @@ impl LaneCache {
     /// Returns the quantities that a job of a lane uses.
     pub(super) fn resources_of(&self, lane: i32) -> Option<&Quantities> {
         self.lanes.get(&lane).and_then(|key| key.needs.resources.as_deref())
+    }
+
+    /// Returns true if a claim locks other records before the jobs of a lane: a limit, a budget or,
+    /// for quantities, the worker.
+    pub(super) fn is_bounded(&self, lane: i32) -> bool {
+        self.lanes.get(&lane).is_some_and(|LaneKey { needs, .. }| {
+            needs.limit.is_some() || needs.budget.is_some() || needs.resources.is_some()
+        })
     }
 
     /// Returns true if `lane` is one of `queue` and `abilities` cover the needs of its jobs.

@@ -5,6 +5,7 @@ pub(crate) mod errors;
 pub(crate) mod health_check;
 pub(crate) mod open;
 pub(crate) mod pool;
+pub(crate) mod round_trip;
 pub(crate) mod session;
 
 pub(crate) use self::{
@@ -13,5 +14,6 @@ pub(crate) use self::{
     health_check::HealthCheck,
     open::ConnectOptions,
     pool::Pool,
+    round_trip::{Answers, Param, RoundTrip, RoundTripFailure, Statement},
     session::{DatabaseSession, within},
 };

@@ -48,6 +48,10 @@ impl ConnectOptions {
             // A connection that listens is idle for as long as nothing happens.
             ("idle_session_timeout", "0"),
             ("search_path", "pg_catalog"),
+            // Round trips write values as literals, and read rows as text.
+            ("client_encoding", "UTF8"),
+            ("standard_conforming_strings", "on"),
+            ("bytea_output", "hex"),
             ("default_transaction_isolation", "read committed"),
             // JIT compilation takes far longer than any statement of agq.
             ("jit", "off"),

@@ -1,17 +1,21 @@
 //! Blocking session for threads without a runtime: runs one query after the other, and waits for
 //! each answer.
 
-use std::{cell::RefCell, time::Duration};
+use std::{cell::RefCell, collections::HashSet, time::Duration};
 
 use sqlx::{
     AssertSqlSafe, Error, PgConnection, Postgres, Result,
     postgres::{PgArguments, PgRow},
     query,
     query::Query,
+    raw_sql,
 };
 use tokio::runtime::{Handle, Runtime};
 
-use super::pool::{Pool, Pooled};
+use super::{
+    pool::{Pool, Pooled},
+    round_trip::{Answers, RoundTrip, RoundTripFailure, run_script},
+};
 
 /// Awaits `work` for at most `timeout`. The bound is needed because a network that carries nothing
 /// reports no error, although the database itself ends a statement that takes too long.
@@ -29,6 +33,10 @@ pub(crate) struct DatabaseSession {
     connection: RefCell<SessionConnection>,
     reactor: Reactor,
     timeout: Duration,
+    /// Names of the statements of round trips that are prepared.
+    prepared: RefCell<HashSet<&'static str>>,
+    #[cfg(test)]
+    round_trips: std::cell::Cell<u64>,
 }
 
 enum SessionConnection {
@@ -49,14 +57,31 @@ impl DatabaseSession {
         timeout: Duration,
     ) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let connection = RefCell::new(SessionConnection::Own(Box::new(runtime.block_on(connecting)?)));
-        Ok(Self { connection, reactor: Reactor::Own(runtime), timeout })
+        let connection = SessionConnection::Own(Box::new(runtime.block_on(connecting)?));
+        Ok(Self::new(connection, Reactor::Own(runtime), timeout))
     }
 
     /// Opens a session on a connection of a pool, not for threads of the pool's runtime.
     pub(crate) fn borrow(pool: &Pool, runtime: Handle, timeout: Duration) -> Result<Self> {
-        let connection = RefCell::new(SessionConnection::Pooled(runtime.block_on(pool.acquire())?));
-        Ok(Self { connection, reactor: Reactor::Shared(runtime), timeout })
+        let connection = SessionConnection::Pooled(runtime.block_on(pool.acquire())?);
+        Ok(Self::new(connection, Reactor::Shared(runtime), timeout))
+    }
+
+    fn new(connection: SessionConnection, reactor: Reactor, timeout: Duration) -> Self {
+        Self {
+            connection: RefCell::new(connection),
+            reactor,
+            timeout,
+            prepared: RefCell::default(),
+            #[cfg(test)]
+            round_trips: std::cell::Cell::default(),
+        }
+    }
+
+    /// Returns the number of messages that the session has sent and waited for.
+    #[cfg(test)]
+    pub(crate) fn round_trips(&self) -> u64 {
+        self.round_trips.get()
     }
 
     /// Closes the connection, so that it is never used again.
@@ -81,7 +106,40 @@ impl DatabaseSession {
 
     /// Runs several statements without arguments in one message.
     pub(crate) fn script(&self, sql: &'static str) -> Result<()> {
-        self.on(async |connection| sqlx::raw_sql(sql).execute(connection).await.map(drop))
+        self.on(async |connection| raw_sql(sql).execute(connection).await.map(drop))
+    }
+
+    /// Sends all statements of a round trip, and returns the rows of each.
+    pub(crate) fn send(&self, round_trip: RoundTrip) -> Result<Answers, RoundTripFailure> {
+        let failed = |error| RoundTripFailure { error, succeeded: 0 };
+        let Some(script) = round_trip.script() else { return self.send_bound(round_trip) };
+        let unprepared = round_trip.unprepared(&self.prepared.borrow());
+        for statement in unprepared {
+            let sql = format!("PREPARE {} AS {}", statement.name, statement.sql);
+            let prepared =
+                self.on(async |connection| raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop));
+            prepared.map_err(failed)?;
+            self.prepared.borrow_mut().insert(statement.name);
+        }
+        let mut result = Ok(Answers::new());
+        let done = self.on(async |connection| {
+            result = run_script(connection, script).await;
+            Ok(())
+        });
+        done.map_err(failed)?;
+        result
+    }
+
+    /// Sends the statements of a round trip one after the other.
+    fn send_bound(&self, round_trip: RoundTrip) -> Result<Answers, RoundTripFailure> {
+        let mut answers = Answers::with_capacity(round_trip.len());
+        for sql in round_trip.into_queries() {
+            match self.rows(sql) {
+                Ok(rows) => answers.push(rows),
+                Err(error) => return Err(RoundTripFailure { error, succeeded: answers.len() }),
+            }
+        }
+        Ok(answers)
     }
 
     /// Passes all rows of a query to a closure, and holds only some of them in memory at a time.
@@ -92,7 +150,7 @@ impl DatabaseSession {
         mut each: impl FnMut(&PgRow) -> Result<(), E>,
     ) -> Result<(), E> {
         let declared = AssertSqlSafe(format!("DECLARE walk NO SCROLL CURSOR FOR {sql}"));
-        self.on(async |connection| sqlx::raw_sql(declared).execute(connection).await)?;
+        self.on(async |connection| raw_sql(declared).execute(connection).await)?;
         loop {
             // The statement is not cached, because it is prepared for the columns of this cursor,
             // and the next cursor has others.
@@ -105,6 +163,8 @@ impl DatabaseSession {
     }
 
     fn on<T>(&self, work: impl AsyncFnOnce(&mut PgConnection) -> Result<T>) -> Result<T> {
+        #[cfg(test)]
+        self.round_trips.set(self.round_trips.get() + 1);
         let link = &mut *self.connection.borrow_mut();
         let connection = match link {
             SessionConnection::Own(connection) => &mut **connection,

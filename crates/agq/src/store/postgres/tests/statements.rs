@@ -105,9 +105,9 @@ async fn oldest_snapshot_names_its_session() {
 /// Returns the number of pages that the candidates of a claim are read from, in lane 1 from a
 /// position on.
 fn pages_read(batch: &PgTxn<'_>, (rank, turn): Position) -> Result<u64, Error> {
-    let sql = format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) {CANDIDATES}");
+    let sql = format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, SUMMARY OFF) {}", CANDIDATES.sql);
     let sql = query(AssertSqlSafe(sql)).bind(vec![1]).bind(vec![1_i64]).bind(vec![rank]).bind(vec![turn]);
-    let lines = batch.session.rows(sql.bind(false))?;
+    let lines = batch.session.rows(sql)?;
     let lines = lines.iter().map(|row| row.try_get(0)).collect::<Result<Vec<String>, Error>>()?;
     // The first line is that of the whole statement.
     let buffers = lines.iter().find(|line| line.contains("Buffers:")).expect("it reads something");

@@ -1,6 +1,6 @@
 //! Plans and actions in a write transaction.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use agenix_protocol::{
     ids::{ActionId, JobId, PlanId},
@@ -14,7 +14,7 @@ use agenix_rules::{
     plan,
     rejection::Rejection,
 };
-use sqlx::{Error, Result, Row, query};
+use sqlx::{Error, Result, Row, postgres::PgRow, query};
 
 use crate::store::{
     ActionRule, AddOutcome, AppendJobs, DocumentChange, DocumentKind, LaneKey, NewAction, NewPlan,
@@ -24,6 +24,7 @@ use crate::store::{
     postgres::{
         cluster::events,
         codec::encode,
+        connection::{Param, Statement},
         sql_types,
         txn::checks::Checks,
         txn::{PgTxn, held_rows::put},
@@ -32,12 +33,15 @@ use crate::store::{
 };
 
 /// Statement that inserts the new actions whose plans exist, and takes turns for their jobs.
-const MAKE: &str = "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = ANY ($3) ORDER BY plan_id FOR KEY SHARE), \
-     made AS (INSERT INTO agq.actions (action_id, record, owner) SELECT n.action_id, n.record, n.owner \
-         FROM unnest($1::text[], $2::bytea[], $3::text[], $5::text[]) AS n (action_id, record, plan_id, owner) JOIN held USING (plan_id) \
-         ORDER BY n.action_id ON CONFLICT DO NOTHING RETURNING action_id) \
-     SELECT (SELECT array_agg(action_id) FROM made) AS made, \
-         (SELECT array_agg(nextval('agq.turns')) FROM generate_series(1, $4)) AS turns";
+pub(crate) const MADE: Statement = Statement {
+    name: "agq_make_actions",
+    sql: "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = ANY ($3::text[]) ORDER BY plan_id FOR KEY SHARE), \
+         made AS (INSERT INTO agq.actions (action_id, record, owner) SELECT n.action_id, n.record, n.owner \
+             FROM unnest($1::text[], $2::bytea[], $3::text[], $5::text[]) AS n (action_id, record, plan_id, owner) JOIN held USING (plan_id) \
+             ORDER BY n.action_id ON CONFLICT DO NOTHING RETURNING action_id) \
+         SELECT action_id, NULL::bigint[] AS turns FROM made \
+         UNION ALL SELECT NULL, (SELECT array_agg(nextval('agq.turns')) FROM generate_series(1, $4::bigint))",
+};
 const INPUTS: &str = "SELECT place, json FROM (SELECT place, (SELECT json FROM agq.inputs AS i WHERE i.job_id = j.job_id) AS json \
      FROM (SELECT job_id, place FROM agq.jobs WHERE action_id = $1 AND place >= $2 AND place < $3 \
      UNION ALL SELECT job_id, place FROM agq.ended WHERE action_id = $1 AND place >= $2 AND place < $3) AS j) AS known WHERE json IS NOT NULL";
@@ -46,6 +50,38 @@ pub(crate) const REMOVE: &str = "WITH t AS (DELETE FROM agq.tallies WHERE action
      DELETE FROM agq.actions WHERE action_id = ANY ($1)";
 const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.jobs WHERE action_id = $1) \
      AND NOT EXISTS (SELECT FROM agq.ended WHERE action_id = $1)";
+
+/// Inserted actions, and as many turns as all actions to insert have jobs.
+pub(crate) struct MadeActions {
+    ids: HashSet<String>,
+    turns: Vec<u64>,
+}
+
+/// Returns the parameters that insert actions.
+pub(crate) fn making(actions: &[&NewAction]) -> Result<Vec<Param>> {
+    let record =
+        |new: &&NewAction| encode(&Action { total_jobs: new.jobs.len() as u64, ..new.action.clone() });
+    let owner = |new: &&NewAction| new.action.owner.as_ref().map(|owner| owner.as_str().to_owned());
+    let jobs = actions.iter().map(|new| new.jobs.len()).sum();
+    Ok(vec![
+        Param::texts(actions.iter().map(|new| new.action.action_id.as_str())),
+        Param::Binaries(actions.iter().map(record).collect::<Result<_>>()?),
+        Param::texts(actions.iter().map(|new| new.action.plan_id.as_str())),
+        Param::Wide(sql_types::limit(jobs)),
+        Param::OptionalTexts(actions.iter().map(owner).collect()),
+    ])
+}
+
+pub(crate) fn made_by(rows: &[PgRow]) -> Result<MadeActions> {
+    let (mut ids, mut turns) = (HashSet::new(), Vec::new());
+    for row in rows {
+        ids.extend(row.try_get::<Option<String>, _>("action_id")?);
+        let numbers = row.try_get::<Option<Vec<i64>>, _>("turns")?.unwrap_or_default();
+        turns.extend(numbers.into_iter().map(sql_types::count));
+    }
+    turns.sort_unstable();
+    Ok(MadeActions { ids, turns })
+}
 
 impl PgTxn<'_> {
     pub(crate) fn add_plan(&mut self, new: &NewPlan) -> Result<RuleResult<bool>> {
@@ -100,7 +136,10 @@ impl PgTxn<'_> {
 
     /// Adds actions, each whole or not at all.
     pub(crate) fn add_actions(&mut self, actions: &[&NewAction]) -> Result<Vec<RuleResult<AddOutcome>>> {
-        let (made, mut turns) = self.make_actions(actions)?;
+        let MadeActions { ids: made, mut turns } = match self.reads.made.take() {
+            Some(made) => made,
+            None => made_by(&self.session.rows(MADE.query(making(actions)?))?)?,
+        };
         let mut is_new = vec![false; actions.len()];
         for (at, new) in actions.iter().enumerate() {
             // Of equal ids in one batch, the first is the new action.
@@ -116,7 +155,10 @@ impl PgTxn<'_> {
             }
         }
         self.arm(actions.iter().zip(&is_new).filter(|(_, is_new)| **is_new).map(|(new, _)| &new.action))?;
-        self.write_new()?;
+        if is_new.contains(&false) {
+            // The same action may be in this transaction, with inputs to compare.
+            self.write_new()?;
+        }
         let outcome = |(new, is_new): (&&NewAction, bool)| {
             if is_new { Ok(Ok(AddOutcome::New)) } else { self.why_not_made(new) }
         };
@@ -142,7 +184,7 @@ impl PgTxn<'_> {
         // are locked.
         let firsts = self.firsts(&checks.kinds)?;
         let ids = checks.ids.into_iter().chain(firsts.values().map(JobId::as_str));
-        let known = self.jobs(&ids.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())?;
+        let known = self.jobs(&ids.collect())?;
         let job_of = |job_id: &JobId| Ok::<_, Error>(known.get(job_id).cloned());
         let admitted = accepted!(deduplicate(&new.jobs, now, job_of, |key| Ok(firsts.get(key).cloned()))?);
         let jobs: Vec<NewJob> = new.jobs.iter().filter(|job| admitted.adds(&job.job_id)).cloned().collect();
@@ -181,25 +223,6 @@ impl PgTxn<'_> {
             AddOutcome::New if !admitted.stands.is_empty() => AddOutcome::Stands(admitted.stands),
             other => other,
         }))
-    }
-
-    /// Inserts those of `actions` that are new and whose plans exist, and locks these plans.
-    /// Returns the ids of the inserted actions, and as many turns as all actions have jobs.
-    fn make_actions(&self, actions: &[&NewAction]) -> Result<(HashSet<String>, Vec<u64>)> {
-        let ids: Vec<&str> = actions.iter().map(|new| new.action.action_id.as_str()).collect();
-        let plans: Vec<&str> = actions.iter().map(|new| new.action.plan_id.as_str()).collect();
-        let record =
-            |new: &&NewAction| encode(&Action { total_jobs: new.jobs.len() as u64, ..new.action.clone() });
-        let records = actions.iter().map(record).collect::<Result<Vec<_>, _>>()?;
-        let owners: Vec<Option<&str>> =
-            actions.iter().map(|new| new.action.owner.as_ref().map(Owner::as_str)).collect();
-        let jobs = actions.iter().map(|new| new.jobs.len()).sum();
-        let sql = query(MAKE).bind(ids).bind(records).bind(plans).bind(sql_types::limit(jobs)).bind(owners);
-        let row = self.session.row(sql)?.ok_or(Error::RowNotFound)?;
-        let made = row.try_get::<Option<Vec<String>>, _>("made")?.unwrap_or_default();
-        let mut turns = row.try_get::<Option<Vec<i64>>, _>("turns")?.unwrap_or_default();
-        turns.sort_unstable();
-        Ok((made.into_iter().collect(), turns.into_iter().map(sql_types::count).collect()))
     }
 
     fn why_not_made(&self, new: &NewAction) -> Result<RuleResult<AddOutcome>> {

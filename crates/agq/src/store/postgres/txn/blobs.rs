@@ -53,6 +53,10 @@ impl BlobUses {
         Ok(())
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.named.is_empty() && self.released.is_empty()
+    }
+
     /// Writes the buffered changes.
     pub(crate) fn write(&mut self, session: &DatabaseSession) -> Result<()> {
         let Self { named, released } = std::mem::take(self);

@@ -1,16 +1,20 @@
 //! Rows that are written together: one array for each column, so that one statement writes any
 //! number of rows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use agenix_protocol::{
     ids::{ActionId, JobId},
     time::Timestamp,
 };
 use agenix_rules::job::{Job, JobState};
-use sqlx::{Error, Result, Row, query};
+use sqlx::Result;
 
-use crate::store::postgres::{codec::encode, connection::DatabaseSession, sql_types};
+use crate::store::postgres::{
+    codec::encode,
+    connection::{Param, RoundTrip, Statement},
+    sql_types,
+};
 
 /// Rows of jobs, ended ones included. A statement binds the columns that its table has.
 #[derive(Default)]
@@ -31,15 +35,42 @@ pub(crate) struct JobRows {
     record: Vec<Vec<u8>>,
 }
 
-/// Statement that inserts new jobs with their inputs. The statement returns how many of their lanes
-/// exist, and locks these lanes until the transaction is committed.
-const INSERT_JOBS: &str = "WITH held AS (SELECT FROM agq.lanes WHERE lane = ANY ($16::integer[]) ORDER BY lane FOR KEY SHARE), \
-     i AS (INSERT INTO agq.inputs (job_id, json) SELECT * FROM unnest($14::text[], $15::text[])), \
-     j AS (INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, \
-     due_at, holder, created_at, record) \
-     SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::integer[], $6::smallint[], $7::bigint[], \
-     $8::smallint[], $9::boolean[], $10::bigint[], $11::text[], $12::bigint[], $13::bytea[])) \
-     SELECT count(*) FROM held";
+/// Statement that inserts new jobs with their inputs. The transaction holds their lanes.
+const INSERT_JOBS: Statement = Statement {
+    name: "agq_insert_jobs",
+    sql: "WITH i AS (INSERT INTO agq.inputs (job_id, json) SELECT * FROM unnest($14::text[], $15::text[])) \
+         INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, \
+         due_at, holder, created_at, record) \
+         SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::integer[], $6::smallint[], $7::bigint[], \
+         $8::smallint[], $9::boolean[], $10::bigint[], $11::text[], $12::bigint[], $13::bytea[])",
+};
+const CHANGE_JOBS: Statement = Statement {
+    name: "agq_change_jobs",
+    sql: "UPDATE agq.jobs AS j SET status = n.status, is_ready = n.is_ready, due_at = n.due_at, holder = n.holder, \
+         record = n.record FROM unnest($1::text[], $2::smallint[], $3::boolean[], $4::bigint[], $5::text[], $6::bytea[]) \
+         AS n (job_id, status, is_ready, due_at, holder, record) WHERE j.job_id = n.job_id",
+};
+const END_JOBS: Statement = Statement {
+    name: "agq_end_jobs",
+    sql: "WITH gone AS (DELETE FROM agq.jobs WHERE job_id = ANY ($1::text[])) \
+         INSERT INTO agq.ended (job_id, action_id, place, plan_id, status, ended_at, holder, created_at, record) \
+         SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::smallint[], $6::bigint[], $7::text[], \
+         $8::bigint[], $9::bytea[])",
+};
+const REVIVE_JOBS: Statement =
+    Statement { name: "agq_revive_jobs", sql: "DELETE FROM agq.ended WHERE job_id = ANY ($1::text[])" };
+/// Statement that updates ended jobs, for example with another status.
+const AMEND_JOBS: Statement = Statement {
+    name: "agq_amend_jobs",
+    sql: "UPDATE agq.ended AS e SET status = n.status, ended_at = n.ended_at, holder = n.holder, record = n.record \
+         FROM unnest($1::text[], $2::smallint[], $3::bigint[], $4::text[], $5::bytea[]) \
+         AS n (job_id, status, ended_at, holder, record) WHERE e.job_id = n.job_id",
+};
+const PUT_RESULTS: Statement = Statement {
+    name: "agq_put_results",
+    sql: "INSERT INTO agq.results (job_id, json) SELECT * FROM unnest($1::text[], $2::text[]) \
+         ON CONFLICT (job_id) DO UPDATE SET json = EXCLUDED.json",
+};
 
 impl JobRows {
     pub(crate) fn push(&mut self, job: &Job) -> Result<()> {
@@ -60,64 +91,105 @@ impl JobRows {
         Ok(())
     }
 
-    /// Inserts new jobs, and inputs: ids and texts.
-    pub(crate) fn insert(self, session: &DatabaseSession, inputs: (Vec<String>, Vec<String>)) -> Result<()> {
-        if self.job_id.is_empty() && inputs.0.is_empty() {
-            return Ok(());
-        }
-        let lanes: Vec<i32> = self.lane.iter().copied().collect::<BTreeSet<i32>>().into_iter().collect();
-        let count = sql_types::limit(lanes.len());
-        let sql = query(INSERT_JOBS)
-            .bind(self.job_id)
-            .bind(self.action_id)
-            .bind(self.place)
-            .bind(self.plan_id)
-            .bind(self.lane)
-            .bind(self.rank)
-            .bind(self.turn)
-            .bind(self.status)
-            .bind(self.is_ready)
-            .bind(self.due_at)
-            .bind(self.holder)
-            .bind(self.created_at)
-            .bind(self.record)
-            .bind(inputs.0)
-            .bind(inputs.1)
-            .bind(lanes);
-        let held: i64 = session.row(sql)?.ok_or(Error::RowNotFound)?.try_get(0)?;
-        // A lane without jobs may have been removed meanwhile. The retry creates it again.
-        if held == count { Ok(()) } else { Err(Error::RowNotFound) }
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.job_id.len()
     }
 
-    /// Moves ended jobs back to the jobs that have not ended.
-    pub(crate) fn revive(self, session: &DatabaseSession) -> Result<()> {
-        if self.job_id.is_empty() {
-            return Ok(());
-        }
-        session.run(query("DELETE FROM agq.ended WHERE job_id = ANY ($1)").bind(self.job_id.clone()))?;
-        self.insert(session, Default::default())
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = i32> {
+        self.lane.iter().copied()
     }
 
-    /// Updates ended jobs, for example with another status.
-    pub(crate) fn amend(self, session: &DatabaseSession) -> Result<()> {
-        if self.job_id.is_empty() {
-            return Ok(());
+    /// Inserts new jobs, and inputs: ids and texts.
+    pub(crate) fn insert(self, round_trip: &mut RoundTrip, (inputs, texts): (Vec<String>, Vec<String>)) {
+        if self.job_id.is_empty() && inputs.is_empty() {
+            return;
         }
-        let sql = "UPDATE agq.ended AS e SET status = n.status, ended_at = n.ended_at, holder = n.holder, record = n.record \
-             FROM unnest($1::text[], $2::smallint[], $3::bigint[], $4::text[], $5::bytea[]) \
-             AS n (job_id, status, ended_at, holder, record) WHERE e.job_id = n.job_id";
-        let sql = query(sql)
-            .bind(self.job_id)
-            .bind(self.status)
-            .bind(self.ended_at)
-            .bind(self.holder)
-            .bind(self.record);
-        session.run(sql).map(drop)
+        let params = vec![
+            Param::Texts(self.job_id),
+            Param::Texts(self.action_id),
+            Param::Wides(self.place),
+            Param::Texts(self.plan_id),
+            Param::Integers(self.lane),
+            Param::Shorts(self.rank),
+            Param::Wides(self.turn),
+            Param::Shorts(self.status),
+            Param::Flags(self.is_ready),
+            Param::OptionalWides(self.due_at),
+            Param::OptionalTexts(self.holder),
+            Param::Wides(self.created_at),
+            Param::Binaries(self.record),
+            Param::Texts(inputs),
+            Param::Texts(texts),
+        ];
+        round_trip.call(&INSERT_JOBS, params);
     }
+
+    /// Updates jobs that have not ended.
+    pub(crate) fn change(self, round_trip: &mut RoundTrip) {
+        if self.job_id.is_empty() {
+            return;
+        }
+        let params = vec![
+            Param::Texts(self.job_id),
+            Param::Shorts(self.status),
+            Param::Flags(self.is_ready),
+            Param::OptionalWides(self.due_at),
+            Param::OptionalTexts(self.holder),
+            Param::Binaries(self.record),
+        ];
+        round_trip.call(&CHANGE_JOBS, params);
+    }
+
+    /// Moves jobs to the ended ones.
+    pub(crate) fn end(self, round_trip: &mut RoundTrip) {
+        if self.job_id.is_empty() {
+            return;
+        }
+        let params = vec![
+            Param::Texts(self.job_id),
+            Param::Texts(self.action_id),
+            Param::Wides(self.place),
+            Param::Texts(self.plan_id),
+            Param::Shorts(self.status),
+            Param::Wides(self.ended_at),
+            Param::OptionalTexts(self.holder),
+            Param::Wides(self.created_at),
+            Param::Binaries(self.record),
+        ];
+        round_trip.call(&END_JOBS, params);
+    }
+
+    /// Moves ended jobs back to the jobs that have not ended.
+    pub(crate) fn revive(self, round_trip: &mut RoundTrip) {
+        if self.job_id.is_empty() {
+            return;
+        }
+        round_trip.call(&REVIVE_JOBS, vec![Param::Texts(self.job_id.clone())]);
+        self.insert(round_trip, Default::default());
+    }
+
+    pub(crate) fn amend(self, round_trip: &mut RoundTrip) {
+        if self.job_id.is_empty() {
+            return;
+        }
+        let params = vec![
+            Param::Texts(self.job_id),
+            Param::Shorts(self.status),
+            Param::Wides(self.ended_at),
+            Param::OptionalTexts(self.holder),
+            Param::Binaries(self.record),
+        ];
+        round_trip.call(&AMEND_JOBS, params);
+    }
+}
+
+/// Writes the results of jobs.
+pub(crate) fn put_results(round_trip: &mut RoundTrip, results: BTreeMap<JobId, String>) {
+    if results.is_empty() {
+        return;
+    }
+    let (ids, texts) = results.into_iter().map(|(job_id, json)| (job_id.to_string(), json)).unzip();
+    round_trip.call(&PUT_RESULTS, vec![Param::Texts(ids), Param::Texts(texts)]);
 }
 
 #[derive(Default)]
@@ -141,33 +213,30 @@ pub(crate) struct TotalsDelta {
     pub(crate) ever: [i64; 6],
 }
 
-/// Statement that writes what most batches change. Each node has a shard, so rows differ.
-const STEP: &str = "WITH changed AS (\
-        UPDATE agq.jobs AS j SET status = n.status, is_ready = n.is_ready, due_at = n.due_at, holder = n.holder, \
-        record = n.record FROM unnest($1::text[], $2::smallint[], $3::boolean[], $4::bigint[], $5::text[], $6::bytea[]) \
-        AS n (job_id, status, is_ready, due_at, holder, record) WHERE j.job_id = n.job_id), \
-    gone AS (DELETE FROM agq.jobs WHERE job_id = ANY ($7::text[])), \
-    ended AS (INSERT INTO agq.ended (job_id, action_id, place, plan_id, status, ended_at, holder, created_at, record) \
-        SELECT * FROM unnest($7::text[], $8::text[], $9::bigint[], $10::text[], $11::smallint[], $12::bigint[], $13::text[], \
-        $14::bigint[], $15::bytea[])), \
-    kept AS (INSERT INTO agq.results (job_id, json) SELECT * FROM unnest($16::text[], $17::text[]) \
-        ON CONFLICT (job_id) DO UPDATE SET json = EXCLUDED.json), \
-    tallied AS (INSERT INTO agq.tallies AS t SELECT n.action_id, $18::smallint, n.a, n.b, n.c, n.d, n.e, n.f, n.at, n.started \
-        FROM unnest($19::text[], $20::bigint[], $21::bigint[], $22::bigint[], $23::bigint[], $24::bigint[], $25::bigint[], \
-        $26::bigint[], $39::bigint[]) AS n (action_id, a, b, c, d, e, f, at, started) \
-        ON CONFLICT (action_id, shard) DO UPDATE SET pending = t.pending + EXCLUDED.pending, \
-        running = t.running + EXCLUDED.running, completed = t.completed + EXCLUDED.completed, \
-        failed = t.failed + EXCLUDED.failed, dead = t.dead + EXCLUDED.dead, cancelled = t.cancelled + EXCLUDED.cancelled, \
-        last_ended_at = greatest(t.last_ended_at, EXCLUDED.last_ended_at), started = t.started + EXCLUDED.started), \
-    counted AS (INSERT INTO agq.lane_counts AS c SELECT n.lane, $18::smallint, ARRAY[n.a, n.b, n.c, n.d, n.e, n.f, n.g, n.h] \
-        FROM unnest($30::integer[], $31::bigint[], $32::bigint[], $33::bigint[], $34::bigint[], $35::bigint[], $36::bigint[], \
-        $37::bigint[], $38::bigint[]) AS n (lane, a, b, c, d, e, f, g, h) \
-        ON CONFLICT (lane, shard) DO UPDATE SET \
-        counts = (SELECT array_agg(a + b ORDER BY i) FROM unnest(c.counts, EXCLUDED.counts) WITH ORDINALITY AS s (a, b, i))) \
-    INSERT INTO agq.totals AS t SELECT $18::smallint, $27::bigint[], $28::bigint[] WHERE $29 \
-        ON CONFLICT (shard) DO UPDATE SET \
-        now = (SELECT array_agg(a + b ORDER BY i) FROM unnest(t.now, EXCLUDED.now) WITH ORDINALITY AS s (a, b, i)), \
-        ever = (SELECT array_agg(a + b ORDER BY i) FROM unnest(t.ever, EXCLUDED.ever) WITH ORDINALITY AS s (a, b, i))";
+/// Statement that adds to the counts. Each node has a shard, so rows differ.
+const ADD_COUNTS: Statement = Statement {
+    name: "agq_add_counts",
+    sql: "WITH tallied AS (INSERT INTO agq.tallies AS t SELECT n.action_id, $1::smallint, n.a, n.b, n.c, n.d, n.e, n.f, n.at, n.started \
+            FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], \
+            $9::bigint[], $10::bigint[]) AS n (action_id, a, b, c, d, e, f, at, started) \
+            ON CONFLICT (action_id, shard) DO UPDATE SET pending = t.pending + EXCLUDED.pending, \
+            running = t.running + EXCLUDED.running, completed = t.completed + EXCLUDED.completed, \
+            failed = t.failed + EXCLUDED.failed, dead = t.dead + EXCLUDED.dead, cancelled = t.cancelled + EXCLUDED.cancelled, \
+            last_ended_at = greatest(t.last_ended_at, EXCLUDED.last_ended_at), started = t.started + EXCLUDED.started), \
+        counted AS (INSERT INTO agq.lane_counts AS c SELECT n.lane, $1::smallint, ARRAY[n.a, n.b, n.c, n.d, n.e, n.f, n.g, n.h] \
+            FROM unnest($11::integer[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], \
+            $18::bigint[], $19::bigint[]) AS n (lane, a, b, c, d, e, f, g, h) \
+            ON CONFLICT (lane, shard) DO UPDATE SET \
+            counts = ARRAY[c.counts[1] + EXCLUDED.counts[1], c.counts[2] + EXCLUDED.counts[2], c.counts[3] + EXCLUDED.counts[3], \
+            c.counts[4] + EXCLUDED.counts[4], c.counts[5] + EXCLUDED.counts[5], c.counts[6] + EXCLUDED.counts[6], \
+            c.counts[7] + EXCLUDED.counts[7], c.counts[8] + EXCLUDED.counts[8]]) \
+        INSERT INTO agq.totals AS t SELECT $1::smallint, $20::bigint[], $21::bigint[] WHERE $22::boolean \
+            ON CONFLICT (shard) DO UPDATE SET \
+            now = ARRAY[t.now[1] + EXCLUDED.now[1], t.now[2] + EXCLUDED.now[2], t.now[3] + EXCLUDED.now[3], \
+            t.now[4] + EXCLUDED.now[4], t.now[5] + EXCLUDED.now[5], t.now[6] + EXCLUDED.now[6]], \
+            ever = ARRAY[t.ever[1] + EXCLUDED.ever[1], t.ever[2] + EXCLUDED.ever[2], t.ever[3] + EXCLUDED.ever[3], \
+            t.ever[4] + EXCLUDED.ever[4], t.ever[5] + EXCLUDED.ever[5], t.ever[6] + EXCLUDED.ever[6]]",
+};
 
 impl Deltas {
     pub(crate) fn tally(&mut self, action_id: &ActionId) -> &mut TallyDelta {
@@ -185,51 +254,24 @@ impl Deltas {
         self.tallies.keys().cloned()
     }
 
-    /// Writes the counts, together with changed jobs, ended jobs, and results.
-    pub(crate) fn write_with(
-        self,
-        session: &DatabaseSession,
-        shard: i16,
-        changed: JobRows,
-        ended: JobRows,
-        results: &BTreeMap<JobId, String>,
-    ) -> Result<()> {
-        let has_totals = self.totals.now != [0; 6] || self.totals.ever != [0; 6];
-        let is_empty = changed.job_id.is_empty() && ended.job_id.is_empty() && results.is_empty();
-        if is_empty && self.tallies.is_empty() && self.lanes.is_empty() && !has_totals {
-            return Ok(());
+    /// Adds the changes to the counts of `shard`.
+    pub(crate) fn add(self, round_trip: &mut RoundTrip, shard: i16) {
+        let Self { tallies, lanes, totals } = self;
+        let has_totals = totals.now != [0; 6] || totals.ever != [0; 6];
+        if tallies.is_empty() && lanes.is_empty() && !has_totals {
+            return;
         }
-        let of = |status: usize| self.tallies.values().map(|tally| tally.jobs[status]).collect::<Vec<_>>();
-        let sql = query(STEP)
-            .bind(changed.job_id)
-            .bind(changed.status)
-            .bind(changed.is_ready)
-            .bind(changed.due_at)
-            .bind(changed.holder)
-            .bind(changed.record)
-            .bind(ended.job_id)
-            .bind(ended.action_id)
-            .bind(ended.place)
-            .bind(ended.plan_id)
-            .bind(ended.status)
-            .bind(ended.ended_at)
-            .bind(ended.holder)
-            .bind(ended.created_at)
-            .bind(ended.record)
-            .bind(results.keys().map(|job_id| job_id.as_str()).collect::<Vec<_>>())
-            .bind(results.values().map(String::as_str).collect::<Vec<_>>())
-            .bind(shard)
-            .bind(self.tallies.keys().map(|action_id| action_id.as_str()).collect::<Vec<_>>());
-        let sql = (0..6)
-            .fold(sql, |sql, status| sql.bind(of(status)))
-            .bind(self.tallies.values().map(|tally| sql_types::time(tally.last_ended_at)).collect::<Vec<_>>())
-            .bind(self.totals.now.to_vec())
-            .bind(self.totals.ever.to_vec())
-            .bind(has_totals)
-            .bind(self.lanes.keys().map(|lane| sql_types::lane(*lane)).collect::<Vec<_>>());
-        let in_state = |state: usize| self.lanes.values().map(|counts| counts[state]).collect::<Vec<_>>();
-        let sql = (0..8).fold(sql, |sql, state| sql.bind(in_state(state)));
-        let started: Vec<i64> = self.tallies.values().map(|tally| tally.started).collect();
-        session.run(sql.bind(started)).map(drop)
+        let mut params = vec![Param::Short(shard), Param::texts(tallies.keys().map(ActionId::as_str))];
+        let of = |status: usize| tallies.values().map(|tally| tally.jobs[status]).collect();
+        params.extend((0..6).map(|status| Param::Wides(of(status))));
+        let ends = tallies.values().map(|tally| sql_types::time(tally.last_ended_at));
+        params.push(Param::OptionalWides(ends.collect()));
+        params.push(Param::Wides(tallies.values().map(|tally| tally.started).collect()));
+        params.push(Param::Integers(lanes.keys().map(|lane| sql_types::lane(*lane)).collect()));
+        let in_state = |state: usize| lanes.values().map(|counts| counts[state]).collect();
+        params.extend((0..8).map(|state| Param::Wides(in_state(state))));
+        let TotalsDelta { now, ever } = totals;
+        params.extend([Param::Wides(now.to_vec()), Param::Wides(ever.to_vec()), Param::Flag(has_totals)]);
+        round_trip.call(&ADD_COUNTS, params);
     }
 }

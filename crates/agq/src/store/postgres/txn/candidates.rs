@@ -1,15 +1,17 @@
 //! Candidates of claims: the first ready jobs of lanes, and the locks on them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 use agenix_protocol::time::Timestamp;
-use agenix_rules::job::Job;
-use sqlx::{Error, Row, query};
+use agenix_rules::{job::Job, worker::Worker};
+use sqlx::{Result, Row, postgres::PgRow};
 
 use crate::store::{
     Claimant,
     postgres::{
         codec::{decode, or_skip},
+        connection::{Param, Statement},
+        lane_cache::LaneCache,
         ready_positions::{END, Position, position_of},
         sql_types,
         txn::PgTxn,
@@ -24,21 +26,14 @@ pub(crate) struct ClaimRequest<'w> {
     pub(crate) start_timeout_ms: u64,
 }
 
-/// Ready job that is locked by this transaction.
+/// Ready job that is locked by this transaction, or that this transaction adds.
 pub(crate) struct LockedJob {
     pub(crate) job: Job,
     pub(crate) has_plan: bool,
-    /// Texts of the job, if they were read with the job.
-    pub(crate) texts: Option<JobTexts>,
 }
 
-/// Texts that a claim returns beside the record of the job.
-#[derive(Default)]
-pub(crate) struct JobTexts {
-    pub(crate) input: String,
-    pub(crate) plan: String,
-    pub(crate) order: Option<String>,
-}
+/// Holders that may not take jobs.
+pub(crate) type Barred = HashSet<String>;
 
 pub(crate) type LockedJobs = BTreeMap<i32, VecDeque<LockedJob>>;
 
@@ -75,23 +70,93 @@ macro_rules! of_first_jobs {
     };
 }
 /// Query for the positions of the first ready jobs of lanes.
-const FIRST: &str = of_first_jobs!("c.lane, c.rank, c.turn", "", "");
+const FIRST: Statement =
+    Statement { name: "agq_first", sql: of_first_jobs!("c.lane, c.rank, c.turn", "", "") };
 /// Query that locks the first ready jobs of lanes. Jobs that another transaction has locked are
 /// passed over.
-///
-/// Input and plan are subqueries for each job, because a generic plan does not know how few jobs
-/// there are, and would join whole tables.
-pub(crate) const CANDIDATES: &str = of_first_jobs!(
-    "c.lane, c.record, EXISTS (SELECT FROM agq.plans WHERE plan_id = c.plan_id) AS has_plan, \
-     CASE WHEN $5 THEN (SELECT json FROM agq.inputs WHERE job_id = c.job_id) END AS input, \
-     CASE WHEN $5 THEN (SELECT ARRAY[json, envelope] FROM agq.plans WHERE plan_id = c.plan_id) END AS plan",
-    ", j.job_id, j.plan_id, j.record",
-    " FOR UPDATE SKIP LOCKED"
-);
-/// Maximum number of candidates that are read with their inputs and plans, which saves a round
-/// trip. Of more candidates, agq reads only the inputs and plans of claimed jobs, because these
-/// texts may be large.
-const MAX_WITH_TEXTS: usize = 4;
+pub(crate) const CANDIDATES: Statement = Statement {
+    name: "agq_candidates",
+    sql: of_first_jobs!(
+        "c.lane, c.record, EXISTS (SELECT FROM agq.plans WHERE plan_id = c.plan_id) AS has_plan",
+        ", j.plan_id, j.record",
+        " FOR UPDATE SKIP LOCKED"
+    ),
+};
+/// Query for the workers among the holders.
+pub(crate) const TAKERS: Statement = Statement {
+    name: "agq_takers",
+    sql: "SELECT worker_id, record FROM agq.workers WHERE worker_id = ANY ($1::text[])",
+};
+
+/// Returns the holders for which the claims are.
+pub(crate) fn holders<'w>(all: &[ClaimRequest<'w>]) -> BTreeSet<&'w str> {
+    all.iter().map(|wanting| &*wanting.claimant.holder).collect()
+}
+
+/// Returns the workers that may not take jobs. Workers are checked again, because a claimant may
+/// have waited since its first check.
+pub(crate) fn barred(workers: &[PgRow]) -> Result<Barred> {
+    let mut barred = Barred::new();
+    for row in workers {
+        let worker: Option<Worker> = or_skip(decode(&row.try_get::<Vec<u8>, _>("record")?));
+        if !worker.is_some_and(|worker| worker.may_claim()) {
+            barred.insert(row.try_get("worker_id")?);
+        }
+    }
+    Ok(barred)
+}
+
+/// Returns the lanes in which a claim looks for jobs.
+pub(crate) fn wanted(lanes: &LaneCache, all: &[ClaimRequest<'_>], barred: &Barred) -> BTreeSet<i32> {
+    let claimants = || {
+        let all = all.iter().map(|wanting| wanting.claimant);
+        all.filter(|claimant| !barred.contains(&*claimant.holder))
+    };
+    let queues: BTreeSet<&String> = claimants().flat_map(|claimant| &*claimant.queues).collect();
+    let mut wanted: BTreeSet<i32> = queues.iter().flat_map(|queue| lanes.of_queue(queue)).collect();
+    let is_wanted = |lane: &i32| {
+        claimants().any(|claimant| {
+            claimant.queues.iter().any(|queue| lanes.is_for(*lane, queue, &claimant.abilities))
+        })
+    };
+    wanted.retain(is_wanted);
+    wanted
+}
+
+/// Returns the parameters of a look at lanes: the number of jobs of each, with `more` for each, and
+/// the position from which on it may have ready jobs.
+pub(crate) fn params(lanes: &LaneCache, counts: &[(i32, usize)], more: usize) -> Vec<Param> {
+    let (ranks, turns) = counts.iter().map(|(lane, _)| lanes.ready_from(*lane)).unzip();
+    vec![
+        Param::Integers(counts.iter().map(|(lane, _)| *lane).collect()),
+        Param::Wides(counts.iter().map(|(_, count)| sql_types::limit(count + more)).collect()),
+        Param::Shorts(ranks),
+        Param::Wides(turns),
+    ]
+}
+
+/// Reads the jobs that a look has locked, with the largest number of unreadable jobs of a lane.
+pub(crate) fn read(rows: &[PgRow], counts: &[(i32, usize)], more: usize) -> Result<(Candidates, usize)> {
+    let mut found = Candidates::default();
+    let mut unreadable: BTreeMap<i32, usize> = BTreeMap::new();
+    for row in rows {
+        let lane = row.try_get("lane")?;
+        match or_skip(decode(&row.try_get::<Vec<u8>, _>("record")?)) {
+            Some(job) => {
+                let candidate = LockedJob { job, has_plan: row.try_get("has_plan")? };
+                found.jobs.entry(lane).or_default().push_back(candidate);
+            }
+            None => *unreadable.entry(lane).or_default() += 1,
+        }
+    }
+    for (lane, count) in counts.iter().filter(|(lane, _)| !unreadable.contains_key(lane)) {
+        let is_full = |jobs: &&VecDeque<LockedJob>| jobs.len() >= count + more;
+        // Fewer jobs than asked for are all jobs of the lane.
+        let last = found.jobs.get(lane).filter(is_full).and_then(VecDeque::back);
+        found.rest_from.insert(*lane, last.map_or(END, |last| position_of(&last.job)));
+    }
+    Ok((found, unreadable.into_values().max().unwrap_or_default()))
+}
 
 impl PgTxn<'_> {
     /// Returns the number of jobs that a look locks in each lane, at most `most`.
@@ -102,19 +167,18 @@ impl PgTxn<'_> {
     pub(crate) fn wanted_counts(
         &mut self,
         all: &[ClaimRequest<'_>],
-        takers: &BTreeSet<&str>,
+        barred: &Barred,
         lanes: &[i32],
         most: usize,
-    ) -> Result<Vec<(i32, usize)>, Error> {
+    ) -> Result<Vec<(i32, usize)>> {
         let counts: Vec<(i32, usize)> = lanes.iter().map(|lane| (*lane, most)).collect();
         // A job with quantities may have to wait for room, while one of another lane starts.
         let may_wait = lanes.iter().any(|lane| self.lanes.resources_of(*lane).is_some());
         if lanes.len() < 2 || !self.lanes.has_peers || most > all.len() || may_wait {
             return Ok(counts);
         }
-        let (limits, ranks, turns) = self.bounds(&counts, 0);
         let mut waiting: BTreeMap<i32, VecDeque<Position>> = BTreeMap::new();
-        for row in self.session.rows(query(FIRST).bind(lanes).bind(limits).bind(ranks).bind(turns))? {
+        for row in self.session.rows(FIRST.query(params(self.lanes, &counts, 0)))? {
             waiting.entry(row.try_get(0)?).or_default().push_back((row.try_get(1)?, row.try_get(2)?));
         }
         for lane in lanes {
@@ -123,7 +187,7 @@ impl PgTxn<'_> {
         }
         let mut counts: BTreeMap<i32, usize> = BTreeMap::new();
         for claimant in all.iter().map(|wanting| wanting.claimant) {
-            if !takers.contains(&*claimant.holder) {
+            if barred.contains(&*claimant.holder) {
                 continue;
             }
             let first_of = |queue: &String| {
@@ -139,53 +203,25 @@ impl PgTxn<'_> {
         Ok(counts.into_iter().collect())
     }
 
-    /// Returns the columns that bound a look at lanes: the number of jobs of each, with `more` for
-    /// each, and the position from which on it may have ready jobs.
-    fn bounds(&self, counts: &[(i32, usize)], more: usize) -> (Vec<i64>, Vec<i16>, Vec<i64>) {
-        let limits = counts.iter().map(|(_, count)| sql_types::limit(count + more)).collect();
-        let (ranks, turns) = counts.iter().map(|(lane, _)| self.lanes.ready_from(*lane)).unzip();
-        (limits, ranks, turns)
-    }
-
     /// Locks the first ready jobs of lanes, as many as `counts` says.
-    pub(crate) fn candidates(&self, counts: &[(i32, usize)]) -> Result<Candidates, Error> {
+    pub(crate) fn candidates(&self, counts: &[(i32, usize)]) -> Result<Candidates> {
         if counts.is_empty() {
             return Ok(Candidates::default());
         }
-        let lanes: Vec<i32> = counts.iter().map(|(lane, _)| *lane).collect();
-        let has_texts = counts.iter().map(|(_, count)| count).sum::<usize>() <= MAX_WITH_TEXTS;
         // Unreadable jobs must not keep a claim from the jobs behind them.
-        let mut most_unreadable = 0;
+        let mut more = 0;
         loop {
-            let (limits, ranks, turns) = self.bounds(counts, most_unreadable);
-            let sql = query(CANDIDATES).bind(&lanes).bind(limits).bind(ranks).bind(turns).bind(has_texts);
-            let mut found = Candidates::default();
-            let mut unreadable: BTreeMap<i32, usize> = BTreeMap::new();
-            for row in self.session.rows(sql)? {
-                let lane = row.try_get("lane")?;
-                let Some(job) = or_skip(decode(row.try_get("record")?)) else {
-                    *unreadable.entry(lane).or_default() += 1;
-                    continue;
-                };
-                let (input, plan): (Option<String>, Option<[Option<String>; 2]>) =
-                    (row.try_get("input")?, row.try_get("plan")?);
-                let [plan, order] = plan.unwrap_or_default();
-                let (input, plan) = (input.unwrap_or_default(), plan.unwrap_or_default());
-                let texts = has_texts.then_some(JobTexts { input, plan, order });
-                let candidate = LockedJob { job, has_plan: row.try_get("has_plan")?, texts };
-                found.jobs.entry(lane).or_default().push_back(candidate);
-            }
-            for (lane, count) in counts.iter().filter(|(lane, _)| !unreadable.contains_key(lane)) {
-                let is_full = |jobs: &&VecDeque<LockedJob>| jobs.len() >= count + most_unreadable;
-                // Fewer jobs than asked for are all jobs of the lane.
-                let last = found.jobs.get(lane).filter(is_full).and_then(VecDeque::back);
-                found.rest_from.insert(*lane, last.map_or(END, |last| position_of(&last.job)));
-            }
-            let unreadable = unreadable.into_values().max().unwrap_or_default();
-            if unreadable <= most_unreadable {
+            let rows = self.session.rows(CANDIDATES.query(params(self.lanes, counts, more)))?;
+            let (found, unreadable) = read(&rows, counts, more)?;
+            if unreadable <= more {
                 return Ok(found);
             }
-            most_unreadable = unreadable;
+            more = unreadable;
         }
+    }
+
+    /// Returns the holders among `all` that may not take jobs.
+    pub(crate) fn barred(&self, all: &[ClaimRequest<'_>]) -> Result<Barred> {
+        barred(&self.session.rows(TAKERS.query(vec![Param::texts(holders(all))]))?)
     }
 }

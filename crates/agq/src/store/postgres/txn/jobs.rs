@@ -1,25 +1,23 @@
 //! Decisions on jobs, and claims, in a write transaction.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
-use agenix_rules::{
-    job::{self, Job, JobState, LeaseOptions, RuleOutcome},
-    worker::Worker,
-};
-use sqlx::{Error, Row, query};
+use agenix_rules::job::{self, Job, JobState, LeaseOptions, RuleOutcome};
+use sqlx::{Error, query};
 
 use crate::store::{
     Claim, Claimant, DocumentKind, JobChange, JobRule, ReportedResults, RuleResult,
     dedup::{check_only, revived},
     postgres::{
-        codec::{decode, or_skip},
-        ready_positions::{END, position_of},
+        ready_positions::{END, Position, position_of},
         sql_types,
         txn::{
             PgTxn,
-            candidates::{Candidates, ClaimRequest, JobTexts, LockedJob, LockedJobs},
+            candidates::{Barred, Candidates, ClaimRequest, LockedJob, LockedJobs, wanted},
             held_rows::put,
+            job_reads::JobReads,
+            opening::ClaimReads,
         },
     },
 };
@@ -31,9 +29,6 @@ pub(crate) struct Decision {
     pub(crate) rule: JobRule,
 }
 
-/// Query for the inputs of claimed jobs, and for their plans, each plan once.
-const TEXTS: &str = "SELECT job_id, json, NULL, true FROM agq.inputs WHERE job_id = ANY ($1) \
-     UNION ALL SELECT plan_id, json, envelope, false FROM agq.plans WHERE plan_id = ANY ($2)";
 /// Maximum number of jobs of a lane that one look of a claim reads. A claim reads that many if jobs
 /// that can no longer run are in front of the others.
 const MAX_BEHIND_ENDED: usize = 1_000;
@@ -48,14 +43,22 @@ struct ClaimRound {
     is_short: bool,
 }
 
+/// Ready jobs for the claims of one look at the lanes.
+struct Look {
+    barred: Barred,
+    jobs: LockedJobs,
+    rest_from: BTreeMap<i32, Position>,
+    is_short: bool,
+}
+
 impl PgTxn<'_> {
     /// Applies every rule, in order, to the current record of its job.
     pub(crate) fn decide(
         &mut self,
         decisions: &[&Decision],
     ) -> Result<Vec<RuleResult<Option<JobChange>>>, Error> {
-        let ids: BTreeSet<&str> = decisions.iter().map(|decision| decision.job_id.as_str()).collect();
-        let (mut jobs, armed) = self.jobs_and_armed(&ids.into_iter().collect::<Vec<_>>())?;
+        let ids = decisions.iter().map(|decision| decision.job_id.as_str()).collect();
+        let JobReads { mut jobs, armed } = self.decided_jobs(&ids)?;
         let of_claimed = jobs.values().filter(|job| job.state == JobState::Active);
         self.lanes.know(self.session, of_claimed.map(|job| sql_types::lane(job.lane)).collect())?;
         let mut changes = Vec::with_capacity(decisions.len());
@@ -117,13 +120,15 @@ impl PgTxn<'_> {
     fn job_now(&self, job_id: &JobId, changed: &BTreeMap<JobId, Job>) -> Result<Option<Job>, Error> {
         match changed.get(job_id).or_else(|| self.changed_job(job_id)) {
             Some(job) => Ok(Some(job.clone())),
-            None => Ok(self.jobs(&[job_id.as_str()])?.remove(job_id)),
+            None => Ok(self.jobs(&BTreeSet::from([job_id.as_str()]))?.remove(job_id)),
         }
     }
 
     /// Claims a job for each claimant, if there is one.
     pub(crate) fn claim(&mut self, all: &[ClaimRequest<'_>]) -> Result<Vec<Option<Claim>>, Error> {
-        self.lanes.refresh(self.session)?;
+        if self.reads.claims.is_none() {
+            self.lanes.refresh(self.session)?;
+        }
         self.add_own_ready();
         let mut most = all.len();
         let ClaimRound { mut claims, mut ended, mut is_short } = self.claim_in_known_lanes(all, most)?;
@@ -159,25 +164,17 @@ impl PgTxn<'_> {
 
     /// Claims one of the first `most` jobs of the known lanes for each claimant, if there is one.
     fn claim_in_known_lanes(&mut self, all: &[ClaimRequest<'_>], most: usize) -> Result<ClaimRound, Error> {
-        self.write_claimable()?;
-        let takers = self.takers(all)?;
-        let wanted = self.wanted(all, &takers);
         let now = all.iter().map(|wanting| wanting.now).max().unwrap_or_default();
-        let open = self.open_lanes(wanted, now)?;
-        self.hold_quantities(all, &takers, &open)?;
-        let counts = self.wanted_counts(all, &takers, &open, most)?;
-        let Candidates { jobs: mut lanes, rest_from } = self.candidates(&counts)?;
-        let has_chosen = counts.iter().map(|(_, count)| count).sum::<usize>() < most * open.len();
-        let has_fewer = |(lane, count): &(i32, usize)| {
-            rest_from.get(lane) == Some(&END) && lanes.get(lane).map_or(0, VecDeque::len) < *count
+        let Look { barred, jobs: mut lanes, rest_from, is_short } = match self.opening_look() {
+            Some(look) => look,
+            None => self.look(all, most, now)?,
         };
-        let is_short = has_chosen && counts.iter().any(has_fewer);
         let mut ended = 0;
         let mut claims = Vec::with_capacity(all.len());
         let mut again = Vec::new();
         for &ClaimRequest { claimant, now, start_timeout_ms } in all {
-            let is_taker = takers.contains(&*claimant.holder);
-            let found = if is_taker { self.next_for(claimant, &mut lanes, now, &mut ended) } else { None };
+            let may_take = !barred.contains(&*claimant.holder);
+            let found = if may_take { self.next_for(claimant, &mut lanes, now, &mut ended) } else { None };
             claims.push(found.map(|(queue, candidate)| {
                 let hold = LeaseOptions { start_timeout_ms, visibility_ms: claimant.visibility_ms };
                 let job = job::claimed(&candidate.job, &claimant.holder, now, hold);
@@ -188,9 +185,9 @@ impl PgTxn<'_> {
                     again.push(job.job_id.to_string());
                 }
                 self.put_job(Some(&candidate.job), &job);
-                let JobTexts { input, plan, order } = candidate.texts.unwrap_or_default();
+                self.claimed.add(&job);
                 let resources = self.lanes.resources_of(sql_types::lane(job.lane)).cloned().map(Box::new);
-                Claim { job, queue, input, plan, order, resources }
+                Claim { job, queue, input: String::new(), plan: String::new(), order: None, resources }
             }));
         }
         if !again.is_empty() {
@@ -199,30 +196,55 @@ impl PgTxn<'_> {
             self.session.run(query("DELETE FROM agq.results WHERE job_id = ANY ($1)").bind(&again))?;
             self.blobs.release(self.session, &[DocumentKind::JobBlobs], &again)?;
         }
-        self.add_texts(&mut claims)?;
         for (lane, rest_from) in rest_from {
-            let left = lanes.get(&lane).and_then(VecDeque::front);
-            self.lanes.set_ready_from(lane, left.map_or(rest_from, |first| position_of(&first.job)));
+            let left = lanes.get(&lane).and_then(VecDeque::front).map(|first| position_of(&first.job));
+            self.lanes.set_ready_from(lane, left.map_or(rest_from, |left| left.min(rest_from)));
         }
         self.note_left(&claims, &lanes, now);
         Ok(ClaimRound { claims, ended, is_short })
     }
 
-    /// Returns the lanes in which a claim looks for jobs.
-    fn wanted(&self, all: &[ClaimRequest<'_>], takers: &BTreeSet<&str>) -> BTreeSet<i32> {
-        let claimants = || {
-            let all = all.iter().map(|wanting| wanting.claimant);
-            all.filter(|claimant| takers.contains(&*claimant.holder))
+    /// Returns what the first round trip has read of the ready jobs, together with those that this
+    /// transaction adds. Returns nothing if the transaction has changed more than that.
+    fn opening_look(&mut self) -> Option<Look> {
+        let ClaimReads { barred, paused, candidates } = self.reads.claims.take()?;
+        if self.has_changed_ready() || self.arrived.halts {
+            return None;
+        }
+        let Candidates { mut jobs, rest_from } = candidates;
+        for job in self.new_ready_jobs() {
+            let lane = sql_types::lane(job.lane);
+            if self.lanes.is_bounded(lane) {
+                return None;
+            }
+            // Jobs that the look has not locked come before the new one.
+            let is_first = rest_from.get(&lane).is_none_or(|rest_from| position_of(job) < *rest_from);
+            if is_first && self.lanes.queue_of(lane).is_some_and(|queue| !paused.contains(queue)) {
+                let candidate = LockedJob { job: job.clone(), has_plan: true };
+                jobs.entry(lane).or_default().push_back(candidate);
+            }
+        }
+        for waiting in jobs.values_mut() {
+            waiting.make_contiguous().sort_by_key(|locked| position_of(&locked.job));
+        }
+        Some(Look { barred, jobs, rest_from, is_short: false })
+    }
+
+    /// Locks the first `most` jobs of the known lanes.
+    fn look(&mut self, all: &[ClaimRequest<'_>], most: usize, now: Timestamp) -> Result<Look, Error> {
+        self.write_claimable()?;
+        let barred = self.barred(all)?;
+        let wanted = wanted(self.lanes, all, &barred);
+        let open = self.open_lanes(wanted, now)?;
+        self.hold_quantities(all, &barred, &open)?;
+        let counts = self.wanted_counts(all, &barred, &open, most)?;
+        let Candidates { jobs, rest_from } = self.candidates(&counts)?;
+        let has_chosen = counts.iter().map(|(_, count)| count).sum::<usize>() < most * open.len();
+        let has_fewer = |(lane, count): &(i32, usize)| {
+            rest_from.get(lane) == Some(&END) && jobs.get(lane).map_or(0, VecDeque::len) < *count
         };
-        let queues: BTreeSet<&String> = claimants().flat_map(|claimant| &*claimant.queues).collect();
-        let mut lanes: BTreeSet<i32> = queues.iter().flat_map(|queue| self.lanes.of_queue(queue)).collect();
-        let is_wanted = |lane: &i32| {
-            claimants().any(|claimant| {
-                claimant.queues.iter().any(|queue| self.lanes.is_for(*lane, queue, &claimant.abilities))
-            })
-        };
-        lanes.retain(is_wanted);
-        lanes
+        let is_short = has_chosen && counts.iter().any(has_fewer);
+        Ok(Look { barred, jobs, rest_from, is_short })
     }
 
     /// Locks the limits and budgets of `lanes`, and returns the lanes whose jobs may begin.
@@ -243,34 +265,6 @@ impl PgTxn<'_> {
             && self.lanes.budget_of(lane).is_none_or(|name| self.budgets.admits_any(name, now))
     }
 
-    /// Reads the inputs and plans of the claims that do not have them yet.
-    fn add_texts(&self, claims: &mut [Option<Claim>]) -> Result<(), Error> {
-        let mut claims: Vec<&mut Claim> =
-            claims.iter_mut().flatten().filter(|claim| claim.plan.is_empty()).collect();
-        if claims.is_empty() {
-            return Ok(());
-        }
-        let jobs: Vec<String> = claims.iter().map(|claim| claim.job.job_id.to_string()).collect();
-        let plans: BTreeSet<String> = claims.iter().map(|claim| claim.job.plan_id.to_string()).collect();
-        let plans: Vec<String> = plans.into_iter().collect();
-        let (mut inputs, mut documents) = (HashMap::new(), HashMap::new());
-        for row in self.session.rows(query(TEXTS).bind(jobs).bind(plans))? {
-            let (id, json): (String, String) = (row.try_get(0)?, row.try_get(1)?);
-            let order: Option<String> = row.try_get(2)?;
-            if row.try_get(3)? {
-                inputs.insert(id, json);
-            } else {
-                documents.insert(id, (json, order));
-            }
-        }
-        for claim in &mut claims {
-            claim.input = inputs.remove(claim.job.job_id.as_str()).unwrap_or_default();
-            (claim.plan, claim.order) =
-                documents.get(claim.job.plan_id.as_str()).cloned().unwrap_or_default();
-        }
-        Ok(())
-    }
-
     /// Sets `has_left` if locked jobs are left, because other nodes pass over locked jobs and have
     /// to look again. Leaves it unset if no job was claimed, because two nodes would otherwise
     /// notify each other for ever.
@@ -287,20 +281,6 @@ impl PgTxn<'_> {
                 self.ready.add(*lane, position_of(&first.job));
             }
         }
-    }
-
-    /// Returns the holders that may take jobs. Workers are checked again, because a claimant may
-    /// have waited since its first check.
-    fn takers<'w>(&self, all: &[ClaimRequest<'w>]) -> Result<BTreeSet<&'w str>, Error> {
-        let mut takers: BTreeSet<&str> = all.iter().map(|wanting| &*wanting.claimant.holder).collect();
-        let sql = "SELECT worker_id, record FROM agq.workers WHERE worker_id = ANY ($1)";
-        for row in self.session.rows(query(sql).bind(takers.iter().copied().collect::<Vec<_>>()))? {
-            let worker: Option<Worker> = or_skip(decode(row.try_get("record")?));
-            if !worker.is_some_and(|worker| worker.may_claim()) {
-                takers.remove(row.try_get::<&str, _>("worker_id")?);
-            }
-        }
-        Ok(takers)
     }
 
     /// Takes the next job for a claimant: from the first of its queues that has one, the highest

@@ -6,16 +6,20 @@ pub(crate) mod budgets;
 pub(crate) mod bulk_insert;
 pub(crate) mod candidates;
 pub(crate) mod checks;
+pub(crate) mod claim_texts;
 pub(crate) mod documents;
 pub(crate) mod halts;
+pub(crate) mod held_lanes;
 pub(crate) mod held_rows;
+pub(crate) mod job_reads;
 pub(crate) mod jobs;
+pub(crate) mod opening;
 pub(crate) mod quantities;
 pub(crate) mod retention;
 pub(crate) mod unused_lanes;
 pub(crate) mod workers;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use agenix_protocol::{
     documents::Status,
@@ -25,22 +29,24 @@ use agenix_rules::{
     action::Action,
     job::{Job, JobState},
 };
-use sqlx::{Result, Row, query};
+use sqlx::{Error, Result, Row, query};
 
 use crate::store::{
     BatchEvents, Totals,
     postgres::{
         cluster::{BusMessage, events},
-        codec::decode,
-        connection::DatabaseSession,
+        codec::{decode, or_skip},
+        connection::{DatabaseSession, RoundTrip, RoundTripFailure, is_disconnect},
         lane_cache::LaneCache,
         ready_positions::{ReadyPositions, position_of},
         sql_types,
         txn::{
             blobs::BlobUses,
             budgets::HeldBudgets,
-            bulk_insert::{Deltas, JobRows},
+            bulk_insert::{Deltas, JobRows, put_results},
+            claim_texts::{ClaimTexts, ClaimedJobs},
             documents::HeldLimits,
+            opening::OpeningReads,
             quantities::HeldQuantities,
         },
     },
@@ -78,6 +84,21 @@ pub(super) struct PgTxn<'b> {
     pub(super) ready: ReadyPositions,
     /// Number of written rows of new and ended jobs, for the growth of the tables.
     pub(super) grown_by: usize,
+    /// Results of the first round trip that are not used yet.
+    reads: OpeningReads,
+    claimed: ClaimedJobs,
+}
+
+/// Failure of the last statements of a transaction.
+pub(super) struct CommitFailure {
+    pub(super) error: Error,
+    pub(super) may_be_committed: bool,
+}
+
+impl From<Error> for CommitFailure {
+    fn from(error: Error) -> Self {
+        Self { error, may_be_committed: false }
+    }
 }
 
 /// Change of a job since the latest `write`.
@@ -92,6 +113,7 @@ impl<'b> PgTxn<'b> {
         lanes: &'b mut LaneCache,
         shard: i16,
         has_subscribers: bool,
+        reads: OpeningReads,
     ) -> Self {
         Self {
             session,
@@ -112,6 +134,8 @@ impl<'b> PgTxn<'b> {
             has_left: false,
             ready: ReadyPositions::default(),
             grown_by: 0,
+            reads,
+            claimed: ClaimedJobs::default(),
         }
     }
 
@@ -198,28 +222,92 @@ impl<'b> PgTxn<'b> {
         self.touched.push(action_id.clone());
     }
 
-    /// Writes the buffered changes if a ready job is among them, which a claim could take.
-    pub(super) fn write_claimable(&mut self) -> Result<()> {
+    /// Returns true if a buffered change is that of a job that was ready, which a claim could take.
+    fn has_changed_ready(&self) -> bool {
         let was_ready =
             |one: &JobWrite| one.before.as_ref().is_some_and(|job| job.state == JobState::Available);
-        if self.job_writes.values().any(was_ready) { self.write() } else { Ok(()) }
+        self.job_writes.values().any(was_ready)
     }
 
-    /// Writes the new jobs, so that claims find them.
+    /// Returns the ready jobs among the new ones that are not written yet.
+    fn new_ready_jobs(&self) -> impl Iterator<Item = &Job> {
+        let is_new = |one: &&JobWrite| one.before.is_none() && one.after.state == JobState::Available;
+        self.job_writes.values().filter(is_new).map(|one| &one.after)
+    }
+
+    /// Writes the new jobs, and all buffered changes if a claim could take a job among them.
+    fn write_claimable(&mut self) -> Result<()> {
+        if self.has_changed_ready() { self.write() } else { self.write_new() }
+    }
+
+    /// Writes the new jobs, so that statements find them.
     pub(super) fn write_new(&mut self) -> Result<()> {
+        let mut round_trip = RoundTrip::default();
+        self.push_new(&mut round_trip)?;
+        self.send(round_trip)
+    }
+
+    /// Writes all buffered changes. Later reads see them.
+    pub(super) fn write(&mut self) -> Result<()> {
+        self.write_bounds()?;
+        let mut round_trip = RoundTrip::default();
+        self.push_changes(&mut round_trip)?;
+        self.send(round_trip)?;
+        self.blobs.write(self.session)
+    }
+
+    /// Writes all buffered changes, commits, and returns the texts of the claimed jobs.
+    pub(super) fn commit(&mut self) -> Result<ClaimTexts, CommitFailure> {
+        self.write_bounds()?;
+        if !self.blobs.is_empty() {
+            self.write()?;
+        }
+        let mut round_trip = RoundTrip::default();
+        self.push_changes(&mut round_trip)?;
+        let texts = std::mem::take(&mut self.claimed).read(&mut round_trip);
+        round_trip.plain("COMMIT");
+        let before_commit = round_trip.len() - 1;
+        let answers = self.session.send(round_trip).map_err(|RoundTripFailure { error, succeeded }| {
+            let may_be_committed = succeeded == before_commit || is_disconnect(&error);
+            CommitFailure { error, may_be_committed }
+        })?;
+        // The writes are committed, so a claim without its texts is answered, too.
+        let texts = texts.and_then(|place| answers.get(place)).map(|rows| ClaimTexts::from_rows(rows));
+        Ok(texts.and_then(or_skip).unwrap_or_default())
+    }
+
+    /// Writes the changes of limits and budgets.
+    fn write_bounds(&mut self) -> Result<()> {
+        self.limits.write(self.session, self.on_locked_limits())?;
+        self.budgets.write(self.session)
+    }
+
+    fn send(&self, round_trip: RoundTrip) -> Result<()> {
+        if round_trip.is_empty() {
+            return Ok(());
+        }
+        self.session.send(round_trip).map(drop).map_err(|failure| failure.error)
+    }
+
+    /// Adds the statements that insert the new jobs.
+    fn push_new(&mut self, round_trip: &mut RoundTrip) -> Result<()> {
         let mut new = JobRows::default();
         for (_, JobWrite { after, .. }) in self.job_writes.extract_if(.., |_, one| one.before.is_none()) {
             new.push(&after)?;
         }
         self.grown_by += new.len();
-        new.insert(self.session, std::mem::take(&mut self.inputs))
+        if new.len() > 0 {
+            self.hold_lanes(new.lanes())?;
+            // The look did not see these jobs.
+            self.reads.claims = None;
+        }
+        new.insert(round_trip, std::mem::take(&mut self.inputs));
+        Ok(())
     }
 
-    /// Writes all buffered changes. Later reads see them.
-    pub(super) fn write(&mut self) -> Result<()> {
-        self.limits.write(self.session, self.on_locked_limits())?;
-        self.budgets.write(self.session)?;
-        self.write_new()?;
+    /// Adds the statements that write the buffered changes of jobs, results and counts.
+    fn push_changes(&mut self, round_trip: &mut RoundTrip) -> Result<()> {
+        self.push_new(round_trip)?;
         let [mut changed, mut ended, mut revived, mut amended] = <[JobRows; 4]>::default();
         for (_, JobWrite { before, after }) in std::mem::take(&mut self.job_writes) {
             let rows = match (before.is_some_and(|before| before.is_ended()), after.is_ended()) {
@@ -231,13 +319,16 @@ impl<'b> PgTxn<'b> {
             rows.push(&after)?;
         }
         self.grown_by += ended.len();
-        revived.revive(self.session)?;
-        amended.amend(self.session)?;
-        let results = std::mem::take(&mut self.results);
+        self.hold_lanes(revived.lanes())?;
+        revived.revive(round_trip);
+        amended.amend(round_trip);
+        changed.change(round_trip);
+        ended.end(round_trip);
+        put_results(round_trip, std::mem::take(&mut self.results));
         let deltas = std::mem::take(&mut self.deltas);
         self.touched.extend(deltas.actions());
-        deltas.write_with(self.session, self.shard, changed, ended, &results)?;
-        self.blobs.write(self.session)
+        deltas.add(round_trip, self.shard);
+        Ok(())
     }
 
     pub(super) fn totals(&self) -> Result<Totals> {
@@ -257,36 +348,5 @@ impl<'b> PgTxn<'b> {
         let sql = "SELECT record FROM agq.actions WHERE action_id = $1 FOR UPDATE";
         let row = self.session.row(query(sql).bind(action_id.as_str()))?;
         row.map(|row| decode(row.try_get(0)?)).transpose()
-    }
-
-    /// Locks those of `ids` that exist until the end of the transaction, and returns them.
-    pub(super) fn jobs(&self, ids: &[&str]) -> Result<BTreeMap<JobId, Job>> {
-        self.jobs_and_armed(ids).map(|(jobs, _)| jobs)
-    }
-
-    /// Locks and returns jobs, and returns those actions whose halt policies are not met yet.
-    pub(super) fn jobs_and_armed(&self, ids: &[&str]) -> Result<(BTreeMap<JobId, Job>, BTreeSet<ActionId>)> {
-        let live = "SELECT record, (SELECT true FROM agq.notes AS n WHERE n.kind = 'halt' AND n.id = j.action_id) \
-             FROM agq.jobs AS j WHERE job_id = ANY ($1) ORDER BY job_id FOR UPDATE";
-        let ended =
-            "SELECT record, NULL::boolean FROM agq.ended WHERE job_id = ANY ($1) ORDER BY job_id FOR UPDATE";
-        let (mut found, mut armed) = (BTreeMap::<JobId, Job>::new(), BTreeSet::new());
-        // A job that is in neither table may have moved from the second to the first between the
-        // two queries.
-        for sql in [live, ended, live] {
-            let known: HashSet<&str> = found.keys().map(JobId::as_str).collect();
-            let missing: Vec<&str> = ids.iter().copied().filter(|id| !known.contains(id)).collect();
-            if missing.is_empty() {
-                break;
-            }
-            for row in self.session.rows(query(sql).bind(missing))? {
-                let job: Job = decode(row.try_get(0)?)?;
-                if row.try_get::<Option<bool>, _>(1)?.is_some() {
-                    armed.insert(job.action_id.clone());
-                }
-                found.insert(job.job_id.clone(), job);
-            }
-        }
-        Ok((found, armed))
     }
 }

@@ -17,7 +17,10 @@ use crate::store::{
         lane_cache::LaneCache,
         quantities::used_of,
         sql_types,
-        txn::{JobWrite, PgTxn, candidates::ClaimRequest},
+        txn::{
+            JobWrite, PgTxn,
+            candidates::{Barred, ClaimRequest},
+        },
     },
 };
 
@@ -61,7 +64,7 @@ impl PgTxn<'_> {
     pub(crate) fn hold_quantities(
         &mut self,
         all: &[ClaimRequest<'_>],
-        takers: &BTreeSet<&str>,
+        barred: &Barred,
         lanes: &[i32],
     ) -> Result<()> {
         let with: Vec<i32> =
@@ -69,7 +72,7 @@ impl PgTxn<'_> {
         let is_for = |claimant: &Claimant| {
             let of_queue =
                 |queue| with.iter().any(|lane| self.lanes.is_for(*lane, queue, &claimant.abilities));
-            takers.contains(&*claimant.holder) && claimant.queues.iter().any(|queue| of_queue(queue))
+            !barred.contains(&*claimant.holder) && claimant.queues.iter().any(|queue| of_queue(queue))
         };
         let claimants = all.iter().map(|wanting| wanting.claimant);
         let unknown = claimants.filter(|claimant| !self.quantities.used.contains_key(&*claimant.holder));

@@ -48,7 +48,7 @@ impl PgTxn<'_> {
     }
 
     pub(crate) fn forget_job(&mut self, job_id: &JobId, status: Status) -> Result<bool> {
-        let job = self.jobs(&[job_id.as_str()])?.remove(job_id);
+        let job = self.jobs(&BTreeSet::from([job_id.as_str()]))?.remove(job_id);
         let gone: Vec<Job> = job.into_iter().filter(|job| job.is_ended() && job.status() == status).collect();
         self.remove(&gone)?;
         Ok(!gone.is_empty())

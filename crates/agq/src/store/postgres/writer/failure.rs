@@ -4,7 +4,10 @@ use sqlx::Error;
 
 use crate::store::{
     StoreError,
-    postgres::connection::{is_disconnect, message},
+    postgres::{
+        connection::{RoundTripFailure, is_disconnect, message},
+        txn::CommitFailure,
+    },
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +30,18 @@ pub(crate) struct TxnFailure {
 impl TxnFailure {
     pub(crate) fn before(error: Error) -> Self {
         Self { error, stage: FailurePhase::Before }
+    }
+
+    /// Returns the failure of the round trip that begins a transaction.
+    pub(crate) fn of_opening(failure: RoundTripFailure) -> Self {
+        let RoundTripFailure { error, succeeded } = failure;
+        let is_begun = succeeded > 0 && !is_disconnect(&error);
+        Self { error, stage: if is_begun { FailurePhase::During } else { FailurePhase::Before } }
+    }
+
+    pub(crate) fn of_commit(failure: CommitFailure) -> Self {
+        let CommitFailure { error, may_be_committed } = failure;
+        Self { error, stage: if may_be_committed { FailurePhase::Commit } else { FailurePhase::During } }
     }
 
     pub(crate) fn panic() -> Self {

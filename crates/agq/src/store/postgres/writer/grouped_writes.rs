@@ -5,10 +5,25 @@ use sqlx::Result;
 use crate::store::{
     NewAction,
     postgres::{
-        txn::{PgTxn, candidates::ClaimRequest},
-        writer::queue::{Adding, Claiming, Deciding, PgWrite, WriteKind},
+        connection::{DatabaseSession, Param, Statement},
+        lane_cache::LaneCache,
+        txn::{
+            PgTxn,
+            candidates::ClaimRequest,
+            claim_texts::ClaimTexts,
+            documents::limits_of,
+            opening::{Opening, lanes_of},
+        },
+        writer::{
+            KEYS_LOCK,
+            lock_order::{decided_jobs, locks_names, new_actions},
+            queue::{Adding, Claiming, Deciding, PendingReply, PgWrite, WriteKind},
+        },
     },
 };
+
+const LOCK_KEYS: Statement =
+    Statement { name: "agq_lock_keys", sql: "SELECT pg_advisory_xact_lock($1::bigint)" };
 
 pub(crate) fn decide(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<()> {
     let (mut decisions, mut pendings) = (Vec::new(), Vec::new());
@@ -63,22 +78,71 @@ pub(crate) fn is_checked(new: &NewAction) -> bool {
         .any(|own| own.is_named || own.unique.is_some() || own.plan_id != new.action.plan_id)
 }
 
-pub(crate) fn claim(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<()> {
-    let (mut all, mut pendings) = (Vec::new(), Vec::new());
+/// Returns the claims of a batch, one for each claimant.
+pub(crate) fn claim_requests(writes: &[PgWrite]) -> Vec<ClaimRequest<'_>> {
+    let mut all = Vec::new();
     for write in writes {
-        if let WriteKind::Claim(claiming, pending) = &mut write.work {
-            let Claiming { claimants, now, start_timeout_ms } = &*claiming;
+        if let WriteKind::Claim(Claiming { claimants, now, start_timeout_ms }, _) = &write.work {
             let (now, start_timeout_ms) = (*now, *start_timeout_ms);
             all.extend(claimants.iter().map(|claimant| ClaimRequest { claimant, now, start_timeout_ms }));
-            pendings.push((claimants.len(), pending));
         }
     }
+    all
+}
+
+pub(crate) fn claim(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<()> {
+    let all = claim_requests(writes);
     if all.is_empty() {
         return Ok(());
     }
     let mut claims = batch.claim(&all)?.into_iter();
-    for (count, pending) in pendings {
-        pending.outcome = Some(claims.by_ref().take(count).collect());
+    for write in writes {
+        if let WriteKind::Claim(claiming, pending) = &mut write.work {
+            pending.outcome = Some(claims.by_ref().take(claiming.claimants.len()).collect());
+        }
     }
     Ok(())
+}
+
+/// Gives the claims of a batch their texts.
+pub(crate) fn complete_claims(writes: &mut [PgWrite], mut texts: ClaimTexts) {
+    for write in writes {
+        if let WriteKind::Claim(_, PendingReply { outcome: Some(claims), .. }) = &mut write.work {
+            claims.iter_mut().flatten().for_each(|claim| texts.complete(claim));
+        }
+    }
+}
+
+/// Returns the first round trip of a transaction for a batch.
+///
+/// Claims look before anything else only if no other write of the batch can change which jobs are
+/// ready, apart from decisions and new jobs, which the claims know.
+pub(crate) fn opening(
+    session: &DatabaseSession,
+    lanes: &mut LaneCache,
+    writes: &[PgWrite],
+    begin: &[&'static str],
+) -> Result<Opening> {
+    let mut opening = Opening::begin(begin);
+    if writes.iter().any(PgWrite::is_on_keys) {
+        // The lock comes first, so that no session waits for it while others wait for that session.
+        opening.call(&LOCK_KEYS, vec![Param::Wide(KEYS_LOCK)]);
+    }
+    if locks_names(writes) {
+        return Ok(opening);
+    }
+    opening.lock_jobs(decided_jobs(writes).collect());
+    let (checked, plain): (Vec<_>, Vec<_>) = new_actions(writes).partition(|new| is_checked(new));
+    // Limits and budgets are locked before actions are inserted.
+    if checked.is_empty() && plain.iter().all(|new| limits_of(&new.jobs).next().is_none()) {
+        let of_jobs = lanes_of(session, lanes, &plain)?;
+        opening.make_actions(&plain, of_jobs)?;
+    }
+    let claims = claim_requests(writes);
+    let has_others = writes.iter().any(|write| matches!(write.work, WriteKind::Other(_)));
+    if !claims.is_empty() && !has_others && checked.is_empty() {
+        lanes.refresh(session)?;
+        opening.claim(&claims, lanes);
+    }
+    Ok(opening)
 }

@@ -34,15 +34,8 @@ const LOCK_NAMES: &str = "SELECT pg_advisory_xact_lock($1, slot) FROM (\
 impl PgTxn<'_> {
     /// Locks names, and the jobs named or decided on. Returns the limits that these may leave.
     pub(crate) fn lock_first(&mut self, writes: &[PgWrite]) -> Result<Vec<String>> {
-        let mut checks = Checks::default();
-        new_actions(writes).filter(|new| is_checked(new)).for_each(|new| checks.add(&new.jobs));
-        let kinds = checks.kinds.iter().map(|kind| document_name(DocumentKind::Unique, kind));
-        let mut names: Vec<String> = checks.ids.iter().map(|id| format!("job {id}")).chain(kinds).collect();
-        for write in writes {
-            if let WriteKind::Other(other) = &write.work {
-                names.extend(other.name.clone());
-            }
-        }
+        let checks = checks(writes);
+        let names = names(writes, &checks);
         if names.is_empty() {
             return Ok(Vec::new());
         }
@@ -53,12 +46,8 @@ impl PgTxn<'_> {
         let firsts = self.firsts(&checks.kinds)?;
         let mut ids = checks.ids;
         ids.extend(firsts.values().map(JobId::as_str));
-        for write in writes {
-            if let WriteKind::Decide(deciding) = &write.work {
-                ids.insert(deciding.decision.job_id.as_str());
-            }
-        }
-        let jobs = self.jobs(&ids.into_iter().collect::<Vec<_>>())?;
+        ids.extend(decided_jobs(writes));
+        let jobs = self.jobs(&ids)?;
         let active = jobs.into_values().filter(|job| job.state == JobState::Active);
         Ok(active.filter_map(|job| job.ojs.and_then(|ojs| ojs.limit)).collect())
     }
@@ -86,7 +75,36 @@ impl PgTxn<'_> {
     }
 }
 
-fn new_actions(writes: &[PgWrite]) -> impl Iterator<Item = &NewAction> {
+fn checks(writes: &[PgWrite]) -> Checks<'_> {
+    let mut checks = Checks::default();
+    new_actions(writes).filter(|new| is_checked(new)).for_each(|new| checks.add(&new.jobs));
+    checks
+}
+
+/// Returns the names that a transaction locks before anything else.
+fn names(writes: &[PgWrite], checks: &Checks<'_>) -> Vec<String> {
+    let kinds = checks.kinds.iter().map(|kind| document_name(DocumentKind::Unique, kind));
+    let ids = checks.ids.iter().map(|id| format!("job {id}"));
+    let others = writes.iter().filter_map(|write| match &write.work {
+        WriteKind::Other(other) => other.name.clone(),
+        _ => None,
+    });
+    ids.chain(kinds).chain(others).collect()
+}
+
+/// Returns true if a transaction locks names.
+pub(crate) fn locks_names(writes: &[PgWrite]) -> bool {
+    !names(writes, &checks(writes)).is_empty()
+}
+
+pub(crate) fn decided_jobs(writes: &[PgWrite]) -> impl Iterator<Item = &str> {
+    writes.iter().filter_map(|write| match &write.work {
+        WriteKind::Decide(deciding) => Some(deciding.decision.job_id.as_str()),
+        _ => None,
+    })
+}
+
+pub(crate) fn new_actions(writes: &[PgWrite]) -> impl Iterator<Item = &NewAction> {
     writes.iter().filter_map(|write| match &write.work {
         WriteKind::Add(adding) => Some(&adding.new),
         _ => None,

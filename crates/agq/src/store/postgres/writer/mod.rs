@@ -6,6 +6,7 @@ pub(crate) mod failure;
 pub(crate) mod grouped_writes;
 pub(crate) mod late_writes;
 pub(crate) mod lock_order;
+pub(crate) mod pace;
 pub(crate) mod queue;
 pub(crate) mod shards;
 pub(crate) mod subject;
@@ -19,7 +20,7 @@ use std::{
 };
 
 use agenix_protocol::ids::ActionId;
-use sqlx::{Result, query};
+use sqlx::Result;
 use tokio::{runtime::Handle, sync::mpsc};
 use tracing::{debug, warn};
 
@@ -31,11 +32,12 @@ use crate::store::{
         lane_cache::LaneCache,
         queries,
         ready_positions::{ReadyNotices, ReadyPositions},
-        txn::PgTxn,
+        txn::{PgTxn, opening::OpeningReads},
         writer::{
             failure::{FailurePhase, TxnFailure, is_locked, is_retryable},
-            grouped_writes::{add, claim, decide},
+            grouped_writes::{add, claim, complete_claims, decide, opening},
             late_writes::{Late, LateWrite},
+            pace::Pace,
             queue::{PgQueue, PgWrite, WriteKind},
             shards::Shards,
             table_growth::Growth,
@@ -108,9 +110,11 @@ impl PgWriter {
     /// Commits writes until the queue is closed and empty.
     pub(super) fn work(mut self) {
         let queue = Arc::clone(&self.queue);
-        while let Some(writes) = queue.take(MAX_WRITES, MAX_BYTES, self.late.pause()) {
+        let mut pace = Pace::default();
+        while let Some(writes) = queue.take(MAX_WRITES, MAX_BYTES, self.late.pause(), &mut pace) {
             let writes = self.late.divert(writes);
             self.write(writes, LockWait::Long);
+            pace.end_batch();
             self.write_late();
         }
         self.late.give_up();
@@ -283,11 +287,12 @@ impl PgWriter {
         writes: &mut [PgWrite],
         wait: LockWait,
     ) -> Result<TxnEffects, TxnFailure> {
-        session.script(begin(writes, wait)).map_err(TxnFailure::before)?;
         let has_subscribers = self.has_subscribers();
         self.lanes.has_peers = self.nodes.has_peers();
-        let (mut effects, touched) = self.apply(session, writes, has_subscribers)?;
-        session.script("COMMIT").map_err(|error| TxnFailure { error, stage: FailurePhase::Commit })?;
+        let opening =
+            opening(session, &mut self.lanes, writes, begin(writes, wait)).map_err(TxnFailure::before)?;
+        let reads = opening.send(session).map_err(TxnFailure::of_opening)?;
+        let (mut effects, touched) = self.apply(session, writes, has_subscribers, reads)?;
         if has_subscribers {
             self.read_actions(touched, &mut effects.arrived);
         }
@@ -316,14 +321,10 @@ impl PgWriter {
         session: &DatabaseSession,
         writes: &mut [PgWrite],
         has_subscribers: bool,
-    ) -> Result<(TxnEffects, Vec<ActionId>)> {
-        if writes.iter().any(PgWrite::is_on_keys) {
-            // The lock comes first, so that no session waits for it while others wait for that
-            // session.
-            session.run(query("SELECT pg_advisory_xact_lock($1)").bind(KEYS_LOCK))?;
-        }
+        reads: OpeningReads,
+    ) -> Result<(TxnEffects, Vec<ActionId>), TxnFailure> {
         let shard = self.shards.next(self.nodes.is_snapshot_old());
-        let mut txn = PgTxn::open(session, &mut self.lanes, shard, has_subscribers);
+        let mut txn = PgTxn::open(session, &mut self.lanes, shard, has_subscribers, reads);
         let limits = txn.lock_first(writes)?;
         decide(&mut txn, writes)?;
         txn.hold_bounds(writes, limits)?;
@@ -336,7 +337,8 @@ impl PgWriter {
             }
         }
         claim(&mut txn, writes)?;
-        txn.write()?;
+        let texts = txn.commit().map_err(TxnFailure::of_commit)?;
+        complete_claims(writes, texts);
         txn.add_own_ready();
         let effects = TxnEffects {
             arrived: take(&mut txn.arrived),
@@ -352,26 +354,22 @@ impl PgWriter {
     }
 }
 
-/// Returns the script that begins a transaction. The script sets the isolation level, so that the
+/// Returns the statements that begin a transaction. They set the isolation level, so that the
 /// default of the database or the user has no effect. A later statement sees the commits of others,
 /// and locks protect rows that must not change.
-fn begin(writes: &[PgWrite], wait: LockWait) -> &'static str {
-    macro_rules! begin {
-        ($more:literal) => {
-            concat!("BEGIN ISOLATION LEVEL READ COMMITTED", $more)
-        };
-    }
+fn begin(writes: &[PgWrite], wait: LockWait) -> &'static [&'static str] {
+    const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+    const WAIT_LITTLE: &str = "SET LOCAL lock_timeout TO 10";
+    const NO_SYNC: &str = "SET LOCAL synchronous_commit TO off";
     let is_durable = writes.iter().any(|write| write.level > AckLevel::Visible);
     if writes.iter().any(PgWrite::is_on_keys) {
         // One lock guards all keys, and a large command may hold that lock for long.
-        return begin!("; SET LOCAL lock_timeout TO 0");
+        return &[BEGIN, "SET LOCAL lock_timeout TO 0"];
     }
     match (is_durable, wait) {
-        (true, LockWait::Long) => begin!(""),
-        (false, LockWait::Long) => begin!("; SET LOCAL synchronous_commit TO off"),
-        (true, LockWait::Short) => begin!("; SET LOCAL lock_timeout TO 10"),
-        (false, LockWait::Short) => {
-            begin!("; SET LOCAL lock_timeout TO 10; SET LOCAL synchronous_commit TO off")
-        }
+        (true, LockWait::Long) => &[BEGIN],
+        (false, LockWait::Long) => &[BEGIN, NO_SYNC],
+        (true, LockWait::Short) => &[BEGIN, WAIT_LITTLE],
+        (false, LockWait::Short) => &[BEGIN, WAIT_LITTLE, NO_SYNC],
     }
 }

@@ -14,7 +14,10 @@ use crate::store::{
     StoreError, StoreFuture, count_submitted_write,
     postgres::{
         txn::{PgTxn, documents::document_name, jobs::Decision},
-        writer::subject::{Subject, Subjects},
+        writer::{
+            pace::Pace,
+            subject::{Subject, Subjects},
+        },
     },
     types::RuleFuture,
 };
@@ -135,6 +138,8 @@ pub(crate) struct PgQueue {
 #[derive(Default)]
 struct PgQueueState {
     waiting: Vec<PgWrite>,
+    /// Number of writes for which the writer waits. Fewer do not wake it.
+    wanted: usize,
     is_closed: bool,
 }
 
@@ -146,21 +151,23 @@ impl PgQueue {
     /// Waits for writes, and returns them in their order. Returns at most `most` writes, and more
     /// than one only if they have at most `bytes` bytes together.
     ///
-    /// Returns no writes if none is submitted within `pause`, and `None` once the queue is closed
-    /// and empty.
-    pub(crate) fn take(&self, most: usize, bytes: usize, pause: Option<Duration>) -> Option<Vec<PgWrite>> {
-        let idle = |state: &mut PgQueueState| state.waiting.is_empty() && !state.is_closed;
-        let state = self.locked();
-        let mut state = match pause {
-            None => self.submitted.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
-            Some(pause) => {
-                let waited = self.submitted.wait_timeout_while(state, pause, idle);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
-        };
+    /// Waits a little longer for as many writes as `pace` expects. Returns no writes if none is
+    /// submitted within `pause`, and `None` once the queue is closed and empty.
+    pub(crate) fn take(
+        &self,
+        most: usize,
+        bytes: usize,
+        pause: Option<Duration>,
+        pace: &mut Pace,
+    ) -> Option<Vec<PgWrite>> {
+        let state = self.wait(self.locked(), 1, pause);
         if state.waiting.is_empty() {
             return (!state.is_closed).then(Vec::new);
         }
+        let (expected, wait) = pace.wait_for(state.waiting.len());
+        let mut state = if wait.is_zero() { state } else { self.wait(state, expected, Some(wait)) };
+        state.wanted = usize::MAX;
+        pace.begin_batch(state.waiting.len());
         let mut sum = 0;
         let fits = |write: &&PgWrite| {
             sum += write.bytes;
@@ -168,6 +175,26 @@ impl PgQueue {
         };
         let count = state.waiting.iter().take(most).take_while(fits).count().max(1);
         Some(state.waiting.drain(..count).collect())
+    }
+}
+
+impl PgQueue {
+    /// Waits until `wanted` writes are submitted, at most for `most`.
+    fn wait<'q>(
+        &'q self,
+        mut state: MutexGuard<'q, PgQueueState>,
+        wanted: usize,
+        most: Option<Duration>,
+    ) -> MutexGuard<'q, PgQueueState> {
+        state.wanted = wanted;
+        let is_short = |state: &mut PgQueueState| state.waiting.len() < wanted && !state.is_closed;
+        match most {
+            None => self.submitted.wait_while(state, is_short).unwrap_or_else(PoisonError::into_inner),
+            Some(most) => {
+                let waited = self.submitted.wait_timeout_while(state, most, is_short);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        }
     }
 }
 
@@ -243,9 +270,14 @@ impl PgWriteHandle {
         bytes: usize,
         answer: oneshot::Receiver<Result<T, StoreError>>,
     ) -> StoreFuture<T> {
-        self.0.locked().waiting.push(PgWrite { level, work, bytes });
+        let mut state = self.0.locked();
+        state.waiting.push(PgWrite { level, work, bytes });
+        let is_wanted = state.waiting.len() >= state.wanted;
+        drop(state);
         count_submitted_write();
-        self.0.submitted.notify_one();
+        if is_wanted {
+            self.0.submitted.notify_one();
+        }
         Box::pin(async move { answer.await.map_err(|_| StoreError("the store has stopped".into()))? })
     }
 }
@@ -264,7 +296,7 @@ mod tests {
     use agenix_protocol::ids::JobId;
     use agenix_rules::job::RuleOutcome;
 
-    use super::{PgQueue, PgWriteHandle};
+    use super::{Pace, PgQueue, PgWriteHandle};
     use crate::store::{AckLevel, ReportedResults, postgres::txn::jobs::Decision};
 
     fn report(handle: &PgWriteHandle, bytes: usize) {
@@ -282,10 +314,11 @@ mod tests {
         for bytes in [60, 30, 20, 500, 0, 0] {
             report(&handle, bytes);
         }
-        let sizes: Vec<usize> =
-            std::iter::from_fn(|| queue.take(2, 100, Some(Duration::ZERO)).map(|taken| taken.len()))
-                .take(5)
-                .collect();
+        let sizes: Vec<usize> = std::iter::from_fn(|| {
+            queue.take(2, 100, Some(Duration::ZERO), &mut Pace::default()).map(|taken| taken.len())
+        })
+        .take(5)
+        .collect();
         // A write that is larger than the bound is taken alone, and no write is left out.
         assert_eq!(sizes, [2, 1, 1, 2, 0]);
     }
@@ -294,9 +327,13 @@ mod tests {
     fn take_returns_after_the_pause_and_at_the_end() {
         let queue = Arc::new(PgQueue::default());
         let handle = PgWriteHandle(Arc::clone(&queue));
-        assert!(queue.take(2, 100, Some(Duration::ZERO)).is_some_and(|taken| taken.is_empty()));
+        assert!(
+            queue
+                .take(2, 100, Some(Duration::ZERO), &mut Pace::default())
+                .is_some_and(|taken| taken.is_empty())
+        );
         drop(handle);
-        assert!(queue.take(2, 100, Some(Duration::ZERO)).is_none());
-        assert!(queue.take(2, 100, None).is_none());
+        assert!(queue.take(2, 100, Some(Duration::ZERO), &mut Pace::default()).is_none());
+        assert!(queue.take(2, 100, None, &mut Pace::default()).is_none());
     }
 }

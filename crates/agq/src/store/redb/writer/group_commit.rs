@@ -9,7 +9,10 @@ use std::{
     time::Instant,
 };
 
-use crate::store::redb::writer::{MAX_BATCH, Writer, batching_policy::SubmitterHistory, queue::WriteQueue};
+use crate::store::{
+    batching_policy::SubmitterHistory,
+    redb::writer::{MAX_BATCH, Writer, queue::WriteQueue},
+};
 
 /// Handle of a store by which callers commit the writes that they have submitted.
 pub(crate) struct GroupCommit {

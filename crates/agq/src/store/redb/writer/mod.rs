@@ -12,7 +12,8 @@
 //!   leader, and writes everything that is queued on its own thread.
 //! - The writer thread takes over if nobody has promised to commit a write, if a batch is slow to
 //!   apply or to sync, if a write adds many jobs, if the WAL is full, or if writes are left over.
-//! - [`batching_policy`] decides whether a batch waits for more submitters.
+//! - [`batching_policy`](crate::store::batching_policy) decides whether a batch waits for more
+//!   submitters.
 //! - A batch has at most [`MAX_BATCH`] writes and about [`MAX_NEW_JOBS`] new jobs. Bulk submissions
 //!   take turns with all other writes, so that neither delays the other for long.
 //! - The acknowledgement level of a batch is the highest of its writes. All writes of a batch are
@@ -22,7 +23,6 @@
 //! - After a failed batch the [`WriterCache`] is read again, because it may contain changes that
 //!   were not written.
 
-pub(crate) mod batching_policy;
 pub(crate) mod group_commit;
 pub(crate) mod queue;
 
@@ -38,13 +38,11 @@ use tracing::error;
 
 use crate::store::{
     AckLevel, ChangeNotifier, StoreError,
+    batching_policy::BatchSizePredictor,
     redb::{
         engine::{Committer, smoothed},
         txn::{CommittedTxn, WriteTxn, writer_cache::WriterCache},
-        writer::{
-            batching_policy::BatchSizePredictor,
-            queue::{QueuedWrite, WriteHandle, WriteQueue, WriteSize},
-        },
+        writer::queue::{QueuedWrite, WriteHandle, WriteQueue, WriteSize},
     },
 };
 

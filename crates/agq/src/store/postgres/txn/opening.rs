@@ -1,0 +1,165 @@
+//! First round trip of a transaction: begins it, and reads and locks what its writes need, as far as
+//! that is known before any rule decides.
+
+use std::collections::{BTreeSet, HashSet};
+
+use sqlx::{Error, Result, Row};
+
+use crate::store::{
+    LaneKey, NewAction,
+    postgres::{
+        connection::{Answers, DatabaseSession, Param, RoundTrip, RoundTripFailure, Statement},
+        lane_cache::LaneCache,
+        sql_types,
+        txn::{
+            actions::{MADE, MadeActions, made_by, making},
+            candidates::{self, Barred, CANDIDATES, Candidates, ClaimRequest, TAKERS},
+            held_lanes::{HOLD_LANES, check_held},
+            job_reads::{JobReads, LIVE},
+        },
+    },
+};
+
+const PAUSED: Statement = Statement { name: "agq_paused", sql: "SELECT queue FROM agq.paused" };
+
+/// Results of the first round trip. Each is used once, by the first statement that would read it.
+#[derive(Default)]
+pub(crate) struct OpeningReads {
+    pub(crate) jobs: Option<JobReads>,
+    pub(crate) made: Option<MadeActions>,
+    /// Lanes that nobody removes until the transaction ends.
+    pub(crate) held_lanes: BTreeSet<i32>,
+    pub(crate) claims: Option<ClaimReads>,
+}
+
+/// State of the ready jobs before the transaction changed any.
+pub(crate) struct ClaimReads {
+    pub(crate) barred: Barred,
+    pub(crate) paused: HashSet<String>,
+    pub(crate) candidates: Candidates,
+}
+
+/// Statements of the first round trip, and the places of their answers.
+#[derive(Default)]
+pub(crate) struct Opening {
+    round_trip: RoundTrip,
+    jobs: Option<usize>,
+    lanes: Option<(usize, BTreeSet<i32>)>,
+    made: Option<usize>,
+    claims: Option<ClaimPlaces>,
+}
+
+struct ClaimPlaces {
+    takers: usize,
+    paused: usize,
+    candidates: Option<usize>,
+    counts: Vec<(i32, usize)>,
+}
+
+impl Opening {
+    /// Begins the transaction, in the first statement of `begin`.
+    pub(crate) fn begin(begin: &[&'static str]) -> Self {
+        let mut opening = Self::default();
+        begin.iter().for_each(|sql| opening.round_trip.plain(sql));
+        opening
+    }
+
+    pub(crate) fn call(&mut self, statement: &'static Statement, params: Vec<Param>) {
+        self.round_trip.call(statement, params);
+    }
+
+    /// Locks the jobs with these ids that have not ended.
+    pub(crate) fn lock_jobs(&mut self, ids: BTreeSet<&str>) {
+        if !ids.is_empty() {
+            self.jobs = Some(self.round_trip.call(&LIVE, vec![Param::texts(ids)]));
+        }
+    }
+
+    /// Inserts actions, and holds the lanes of their jobs.
+    pub(crate) fn make_actions(&mut self, actions: &[&NewAction], lanes: BTreeSet<i32>) -> Result<()> {
+        if actions.is_empty() {
+            return Ok(());
+        }
+        self.made = Some(self.round_trip.call(&MADE, making(actions)?));
+        let numbers = lanes.iter().copied().collect();
+        self.lanes = Some((self.round_trip.call(&HOLD_LANES, vec![Param::Integers(numbers)]), lanes));
+        Ok(())
+    }
+
+    /// Locks the first jobs of the lanes in which claimants look, unless claims lock other records
+    /// before: limits, budgets and workers, or jobs that a look at several lanes has chosen.
+    pub(crate) fn claim(&mut self, all: &[ClaimRequest<'_>], lanes: &LaneCache) {
+        let wanted = candidates::wanted(lanes, all, &Barred::default());
+        let is_bounded = wanted.iter().any(|lane| lanes.is_bounded(*lane));
+        if all.is_empty() || is_bounded || lanes.has_peers && wanted.len() > 1 {
+            return;
+        }
+        let counts: Vec<(i32, usize)> = wanted.into_iter().map(|lane| (lane, all.len())).collect();
+        let takers = self.round_trip.call(&TAKERS, vec![Param::texts(candidates::holders(all))]);
+        let paused = self.round_trip.call(&PAUSED, Vec::new());
+        let candidates = (!counts.is_empty())
+            .then(|| self.round_trip.call(&CANDIDATES, candidates::params(lanes, &counts, 0)));
+        self.claims = Some(ClaimPlaces { takers, paused, candidates, counts });
+    }
+
+    /// Sends the round trip.
+    pub(crate) fn send(self, session: &DatabaseSession) -> Result<OpeningReads, RoundTripFailure> {
+        let Self { round_trip, jobs, lanes, made, claims } = self;
+        let most = round_trip.len();
+        let mut answers = session.send(round_trip)?;
+        let read = || read(&mut answers, jobs, lanes, made, claims);
+        ({ read })().map_err(|error| RoundTripFailure { error, succeeded: most })
+    }
+}
+
+fn read(
+    answers: &mut Answers,
+    jobs: Option<usize>,
+    lanes: Option<(usize, BTreeSet<i32>)>,
+    made: Option<usize>,
+    claims: Option<ClaimPlaces>,
+) -> Result<OpeningReads> {
+    let mut reads = OpeningReads::default();
+    let mut take = |place: usize| answers.get_mut(place).map(std::mem::take).ok_or(Error::RowNotFound);
+    if let Some(place) = jobs {
+        let mut found = JobReads::default();
+        found.add(&take(place)?)?;
+        reads.jobs = Some(found);
+    }
+    if let Some((place, lanes)) = lanes {
+        check_held(&take(place)?, lanes.len())?;
+        reads.held_lanes = lanes;
+    }
+    if let Some(place) = made {
+        reads.made = Some(made_by(&take(place)?)?);
+    }
+    if let Some(ClaimPlaces { takers, paused, candidates, counts }) = claims {
+        let barred = candidates::barred(&take(takers)?)?;
+        let paused = take(paused)?.iter().map(|row| row.try_get(0)).collect::<Result<_>>()?;
+        let rows = candidates.map_or(Ok(Vec::new()), take)?;
+        let (candidates, unreadable) = candidates::read(&rows, &counts, 0)?;
+        // Jobs behind the unreadable ones have to be read, too.
+        reads.claims = (unreadable == 0).then_some(ClaimReads { barred, paused, candidates });
+    }
+    Ok(reads)
+}
+
+/// Returns the lanes of the jobs of new actions, and creates missing ones.
+pub(crate) fn lanes_of(
+    session: &DatabaseSession,
+    lanes: &mut LaneCache,
+    actions: &[&NewAction],
+) -> Result<BTreeSet<i32>> {
+    let mut found = BTreeSet::new();
+    for new in actions {
+        if new.jobs.iter().any(|job| job.own.is_none()) {
+            let key = LaneKey { queue: new.action.queue.clone(), needs: new.needs.clone() };
+            found.insert(sql_types::lane(lanes.number(session, &key)?));
+        }
+        for own in new.jobs.iter().filter_map(|job| job.own.as_ref()) {
+            let key = LaneKey { queue: own.queue.clone(), needs: own.needs.clone() };
+            found.insert(sql_types::lane(lanes.number(session, &key)?));
+        }
+    }
+    Ok(found)
+}
