@@ -4,7 +4,7 @@ use agenix_rules::capability::Needs;
 use sqlx::Row;
 
 use crate::store::{
-    AckLevel, Claim, JobStore,
+    AckLevel, AddOutcome, Claim, JobStore,
     postgres::{
         PostgresStore,
         connection::{Param, RoundTrip, RoundTripFailure, Statement},
@@ -135,4 +135,50 @@ async fn claims_and_submissions_of_one_batch_share_new_jobs() {
     assert_eq!(ids, [Some("first-0"), Some("a-0"), Some("a-1"), None]);
     assert!(claims.iter().flatten().all(|claim| claim.input == "{}" && !claim.plan.is_empty()));
     assert_eq!(number(&store, "SELECT count(*) FROM agq.jobs WHERE status = 1").await, 3);
+}
+
+/// Returns the number of round trips of the batch that adds `count` actions with unique jobs under
+/// a limit.
+async fn round_trips_of_checked(store: &PostgresStore, round: &str, count: usize) -> u64 {
+    let before = round_trips(store).await;
+    // While this write sleeps, the others wait, and are done together.
+    let sleeping = store
+        .write(AckLevel::Visible, |batch| batch.session.run(sqlx::query("SELECT pg_sleep(0.2)")).map(drop));
+    let added = (0..count).map(|n| {
+        let (action, kind, limit) = (format!("{round}-{n}"), format!("{round} {n}"), format!("l{}", n % 3));
+        let job = own(&format!("{action}-0"), Some(&kind), Some(&limit));
+        async move { submit(store, &action, Needs::default(), vec![job]).await }
+    });
+    let (slept, added) = tokio::join!(sleeping, futures_util::future::join_all(added));
+    slept.unwrap();
+    assert!(added.iter().all(|added| matches!(added, Ok(AddOutcome::New))), "{added:?}");
+    round_trips(store).await - before
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unique_jobs_of_one_batch_share_round_trips() {
+    let (_database, store) = fresh_node().await;
+    // The first batch prepares the statements, and makes the lanes.
+    round_trips_of_checked(&store, "first", 3).await;
+    let few = round_trips_of_checked(&store, "few", 3).await;
+    assert_eq!(round_trips_of_checked(&store, "many", 30).await, few);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unique_jobs_of_one_batch_see_each_other() {
+    let (_database, store) = fresh_node().await;
+    let sleeping = store
+        .write(AckLevel::Visible, |batch| batch.session.run(sqlx::query("SELECT pg_sleep(0.2)")).map(drop));
+    let added = |action: &'static str, kind: &'static str| {
+        let job = own(&format!("{action}-0"), Some(kind), None);
+        submit(&store, action, Needs::default(), vec![job])
+    };
+    let (a, b, c, again) = (added("a", "k"), added("b", "k"), added("c", "other"), added("a", "third"));
+    let (slept, a, b, c, again) = tokio::join!(sleeping, a, b, c, again);
+    slept.unwrap();
+    assert!(matches!(a, Ok(AddOutcome::New)), "{a:?}");
+    assert!(matches!(&b, Ok(AddOutcome::Stands(stands)) if stands[0].by.as_str() == "a-0"), "{b:?}");
+    assert!(matches!(c, Ok(AddOutcome::New)), "{c:?}");
+    assert!(matches!(again, Ok(AddOutcome::Differs | AddOutcome::Same)), "{again:?}");
+    assert_eq!(number(&store, "SELECT count(*) FROM agq.jobs").await, 2);
 }

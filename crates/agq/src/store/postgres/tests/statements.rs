@@ -71,7 +71,7 @@ async fn statements_on_jobs_read_only_the_rows_they_need() {
         let statements = [
             ("(smallint[], bigint)", OLDEST, "('{2,3,5}', 100)", 300),
             ("", READY_LANES, "", 5),
-            ("(text, text[], text)", MAKE, "('limit', '{1,2,new}', '{}')", 10),
+            ("(text, text[], text)", MAKE.sql, "('limit', '{1,2,new}', '{}')", 10),
             ("(bigint, text, bigint)", WAITING, "(1000, '', 100)", 100),
             ("(bigint, text, bigint)", LEASED, "(1000, '', 100)", 100),
         ];

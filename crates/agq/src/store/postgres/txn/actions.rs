@@ -3,13 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use agenix_protocol::{
-    ids::{ActionId, JobId, PlanId},
+    ids::{ActionId, PlanId},
     time::Timestamp,
 };
 use agenix_rules::{
     action::{self, Action},
     capability::Needs,
-    job::{self, JobParams, NewJob, QueuePosition, RuleOutcome},
+    job::{JobParams, NewJob, QueuePosition},
     owner::Owner,
     plan,
     rejection::Rejection,
@@ -20,14 +20,12 @@ use crate::store::{
     ActionRule, AddOutcome, AppendJobs, DocumentChange, DocumentKind, LaneKey, NewAction, NewPlan,
     RuleResult, StoredPlan,
     decisions::{self, accepted},
-    dedup::deduplicate,
     postgres::{
         cluster::events,
         codec::encode,
         connection::{Param, Statement},
         sql_types,
-        txn::checks::Checks,
-        txn::{PgTxn, held_rows::put},
+        txn::PgTxn,
     },
     types::Ruled,
 };
@@ -149,12 +147,12 @@ impl PgTxn<'_> {
                 let own = turns.drain(..new.jobs.len());
                 self.buffer_jobs(&new.action, &new.needs, &new.terms, &new.jobs, own, new.action.created_at)?;
                 for (kind, id, json) in &new.documents {
-                    put(self.session, *kind, (vec![id.clone()], vec![json.clone()]))?;
+                    self.documents.put(*kind, id.clone(), json.clone());
                 }
                 self.set_input_blobs(new);
             }
         }
-        self.arm(actions.iter().zip(&is_new).filter(|(_, is_new)| **is_new).map(|(new, _)| &new.action))?;
+        self.arm(actions.iter().zip(&is_new).filter(|(_, is_new)| **is_new).map(|(new, _)| &new.action));
         if is_new.contains(&false) {
             // The same action may be in this transaction, with inputs to compare.
             self.write_new()?;
@@ -165,67 +163,8 @@ impl PgTxn<'_> {
         actions.iter().zip(is_new).map(outcome).collect()
     }
 
-    /// Adds an action with jobs that must be unique, or whose ids may be taken.
-    pub(crate) fn add_checked(&mut self, new: &NewAction) -> Result<RuleResult<AddOutcome>> {
-        self.write()?;
-        if self.action(&new.action.action_id)?.is_some() {
-            return self.why_not_made(new);
-        }
-        for plan_id in new.plans() {
-            if !self.holds_plan(plan_id)? {
-                return Ok(Err(Rejection::PlanNotFound(plan_id.clone())));
-            }
-        }
-        accepted!(self.check_blobs(&new.blobs())?);
-        let now = new.action.created_at;
-        let mut checks = Checks::default();
-        checks.add(&new.jobs);
-        // No other transaction adds such jobs until this one ends, because the names of the jobs
-        // are locked.
-        let firsts = self.firsts(&checks.kinds)?;
-        let ids = checks.ids.into_iter().chain(firsts.values().map(JobId::as_str));
-        let known = self.jobs(&ids.collect())?;
-        let job_of = |job_id: &JobId| Ok::<_, Error>(known.get(job_id).cloned());
-        let admitted = accepted!(deduplicate(&new.jobs, now, job_of, |key| Ok(firsts.get(key).cloned()))?);
-        let jobs: Vec<NewJob> = new.jobs.iter().filter(|job| admitted.adds(&job.job_id)).cloned().collect();
-        if !jobs.is_empty() {
-            accepted!(self.book(new.booking.as_ref(), jobs.len(), 0)?);
-        }
-        for before in &admitted.replaced {
-            if let Ok(RuleOutcome::Changed(job)) = job::cancelled(before, now) {
-                self.put_job(Some(before), &job);
-            }
-        }
-        self.write()?;
-        let outcome = if jobs.is_empty() && !new.jobs.is_empty() {
-            Ok(AddOutcome::New)
-        } else {
-            let named = new.input_blobs.iter().filter(|(job_id, _)| admitted.adds(job_id));
-            let input_blobs = named.cloned().collect();
-            let rest = NewAction {
-                action: new.action.clone(),
-                needs: new.needs.clone(),
-                terms: new.terms.clone(),
-                jobs,
-                documents: new.documents.clone(),
-                input_blobs,
-                booking: None,
-            };
-            let added = self.add_actions(&[&rest])?.pop().ok_or(Error::RowNotFound)?;
-            if new.booking.is_some() && !matches!(added, Ok(AddOutcome::New)) {
-                // Another node has added the action since the look. The retry finds it, and books
-                // nothing.
-                return Err(Error::RowNotFound);
-            }
-            added
-        };
-        Ok(outcome.map(|added| match added {
-            AddOutcome::New if !admitted.stands.is_empty() => AddOutcome::Stands(admitted.stands),
-            other => other,
-        }))
-    }
-
-    fn why_not_made(&self, new: &NewAction) -> Result<RuleResult<AddOutcome>> {
+    /// Returns why an action was not inserted: it exists, or its plan does not.
+    pub(crate) fn why_not_made(&self, new: &NewAction) -> Result<RuleResult<AddOutcome>> {
         if let Some(known) = self.action(&new.action.action_id)? {
             return Ok(Ok(if self.is_same(&known, new)? { AddOutcome::Same } else { AddOutcome::Differs }));
         }

@@ -18,7 +18,7 @@ use crate::store::{
         connection::DatabaseSession,
         txn::{
             PgTxn,
-            held_rows::{HeldRows, OnLocked},
+            held_rows::{DocumentWrites, HeldRows, OnLocked},
         },
     },
 };
@@ -104,9 +104,11 @@ impl HeldBudgets {
         self.hold_with_uncounted(session, std::iter::empty())
     }
 
-    pub(crate) fn write(&mut self, session: &DatabaseSession) -> Result<()> {
+    /// Moves the changed budgets to `writes`.
+    pub(crate) fn write(&mut self, session: &DatabaseSession, writes: &mut DocumentWrites) -> Result<()> {
         self.settle(session)?;
-        self.rows.write(session)
+        self.rows.take_changed(writes);
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Documents in a write transaction, with those that the store itself uses: limits, and the first
 //! jobs of kinds.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
@@ -14,10 +14,10 @@ use crate::store::{
     DocumentChange, DocumentKind, DocumentRule, RuleResult,
     decisions::accepted,
     postgres::{
-        connection::DatabaseSession,
+        connection::{DatabaseSession, Param, Statement},
         txn::{
             PgTxn,
-            held_rows::{HeldRows, OnLocked, put},
+            held_rows::{DocumentWrites, HeldRows, OnLocked, put},
         },
     },
 };
@@ -95,10 +95,36 @@ impl HeldLimits {
         Ok(())
     }
 
-    pub(crate) fn write(&mut self, session: &DatabaseSession, on_locked: OnLocked) -> Result<()> {
+    /// Moves the changed limits to `writes`.
+    pub(crate) fn write(
+        &mut self,
+        session: &DatabaseSession,
+        on_locked: OnLocked,
+        writes: &mut DocumentWrites,
+    ) -> Result<()> {
         self.settle(session, on_locked)?;
-        self.rows.write(session)
+        self.rows.take_changed(writes);
+        Ok(())
     }
+}
+
+/// Query for the first jobs of kinds.
+pub(crate) const FIRSTS: Statement = Statement {
+    name: "agq_firsts",
+    sql: "SELECT id, json FROM agq.notes WHERE kind = 'unique' AND id = ANY ($1::text[])",
+};
+
+pub(crate) fn of_kinds(keys: &BTreeSet<&str>) -> Vec<Param> {
+    vec![Param::texts(keys.iter().copied())]
+}
+
+/// Reads the first jobs of kinds.
+pub(crate) fn firsts_in(rows: &[PgRow]) -> Result<HashMap<String, JobId>> {
+    let first = |row: &PgRow| {
+        let job_id = JobId::new(row.try_get::<String, _>(1)?);
+        Ok((row.try_get(0)?, job_id.map_err(|error| Error::Decode(Box::new(error)))?))
+    };
+    rows.iter().map(first).collect()
 }
 
 pub(crate) fn limits_of(jobs: &[NewJob]) -> impl Iterator<Item = (String, LimitTerms)> {
@@ -153,14 +179,7 @@ impl PgTxn<'_> {
         if keys.is_empty() {
             return Ok(HashMap::new());
         }
-        let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2)";
-        let sql =
-            query(sql).bind(DocumentKind::Unique.as_str()).bind(keys.iter().copied().collect::<Vec<_>>());
-        let first = |row: &PgRow| {
-            let job_id = JobId::new(row.try_get::<String, _>(1)?);
-            Ok((row.try_get(0)?, job_id.map_err(|error| Error::Decode(Box::new(error)))?))
-        };
-        self.session.rows(sql)?.iter().map(first).collect()
+        firsts_in(&self.session.rows(FIRSTS.query(of_kinds(keys)))?)
     }
 
     /// Locks a kind, and returns its first job. No other job becomes the first until this
@@ -174,13 +193,11 @@ impl PgTxn<'_> {
     /// Makes `jobs` the first of their kinds, and sets the terms of their limits.
     pub(crate) fn put_own_documents(&mut self, jobs: &[NewJob]) -> Result<()> {
         let own = || jobs.iter().filter_map(|job| Some((job, job.own.as_ref()?)));
-        let firsts: BTreeMap<&str, &JobId> =
-            own().filter_map(|(job, own)| Some((own.unique.as_ref()?.key.as_str(), &job.job_id))).collect();
-        put(
-            self.session,
-            DocumentKind::Unique,
-            firsts.into_iter().map(|(key, job_id)| (key.to_owned(), job_id.to_string())).unzip(),
-        )?;
+        for (job, own) in own() {
+            if let Some(unique) = &own.unique {
+                self.documents.put(DocumentKind::Unique, unique.key.clone(), job.job_id.to_string());
+            }
+        }
         let limits: Vec<(String, LimitTerms)> = limits_of(jobs).collect();
         let keys = limits.iter().map(|(key, _)| key.clone()).collect();
         let on_locked = self.on_locked_limits();

@@ -22,10 +22,10 @@ const DISARM: &str = "DELETE FROM agq.notes WHERE kind = $1 AND id = ANY ($2)";
 
 impl PgTxn<'_> {
     /// Marks the new actions that have halt policies.
-    pub(crate) fn arm<'a>(&self, new: impl Iterator<Item = &'a Action>) -> Result<()> {
-        let armed = new.filter(|action| action.halt.is_some());
-        let notes = armed.map(|action| (action.action_id.to_string(), "{}".to_owned())).unzip();
-        put(self.session, DocumentKind::Halt, notes)
+    pub(crate) fn arm<'a>(&mut self, new: impl Iterator<Item = &'a Action>) {
+        for action in new.filter(|action| action.halt.is_some()) {
+            self.documents.put(DocumentKind::Halt, action.action_id.to_string(), "{}".to_owned());
+        }
     }
 
     /// Halts those actions whose policies the ends of their jobs meet now. `ended` has the actions

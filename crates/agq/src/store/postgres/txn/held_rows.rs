@@ -5,25 +5,71 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agenix_protocol::documents::to_json;
 use serde::{Serialize, de::DeserializeOwned};
-use sqlx::{Error, Result, Row, query};
+use sqlx::{Error, Result, Row, postgres::PgRow, query};
 
-use crate::store::{DocumentKind, postgres::connection::DatabaseSession};
+use crate::store::{
+    DocumentKind,
+    postgres::connection::{DatabaseSession, Param, RoundTrip, Statement},
+};
 
-const WAIT: &str = "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2) ORDER BY id FOR UPDATE";
-const FAIL: &str =
-    "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2) ORDER BY id FOR UPDATE NOWAIT";
-const FREE: &str =
-    "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2) ORDER BY id FOR UPDATE SKIP LOCKED";
+/// Defines a statement that locks documents of a kind.
+macro_rules! locking {
+    ($name:literal, $lock:literal) => {
+        Statement {
+            name: $name,
+            sql: concat!(
+                "SELECT id, json FROM agq.notes WHERE kind = $1::text AND id = ANY ($2::text[]) ORDER BY id FOR UPDATE",
+                $lock
+            ),
+        }
+    };
+}
+
+const WAIT: Statement = locking!("agq_hold_notes", "");
+const FAIL: Statement = locking!("agq_hold_notes_nowait", " NOWAIT");
+const FREE: Statement = locking!("agq_hold_free_notes", " SKIP LOCKED");
 
 /// Statement that inserts those of the given documents that do not exist. It leaves existing ones
 /// out first. Otherwise `ON CONFLICT` would wait for the transaction that changes such a document,
 /// and the lock of the document would wait once more.
-pub(crate) const MAKE: &str = "INSERT INTO agq.notes (kind, id, json) \
-     SELECT $1, n.id, $3 FROM unnest($2::text[]) AS n (id) \
-     WHERE (SELECT true FROM agq.notes AS o WHERE o.kind = $1 AND o.id = n.id) IS NULL ORDER BY n.id ON CONFLICT DO NOTHING";
+pub(crate) const MAKE: Statement = Statement {
+    name: "agq_make_notes",
+    sql: "INSERT INTO agq.notes (kind, id, json) SELECT $1::text, n.id, $3::text FROM unnest($2::text[]) AS n (id) \
+         WHERE (SELECT true FROM agq.notes AS o WHERE o.kind = $1 AND o.id = n.id) IS NULL ORDER BY n.id ON CONFLICT DO NOTHING",
+};
 
-const PUT: &str = "INSERT INTO agq.notes (kind, id, json) SELECT $1, * FROM unnest($2::text[], $3::text[]) \
-     ON CONFLICT (kind, id) DO UPDATE SET json = EXCLUDED.json";
+const PUT: Statement = Statement {
+    name: "agq_put_notes",
+    sql: "INSERT INTO agq.notes (kind, id, json) SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) \
+         ON CONFLICT (kind, id) DO UPDATE SET json = EXCLUDED.json",
+};
+
+/// Documents to write, by kind and id.
+#[derive(Default)]
+pub(crate) struct DocumentWrites(BTreeMap<(DocumentKind, String), String>);
+
+impl DocumentWrites {
+    pub(crate) fn put(&mut self, kind: DocumentKind, id: String, json: String) {
+        self.0.insert((kind, id), json);
+    }
+
+    /// Adds the statement that writes the documents.
+    pub(crate) fn push(self, round_trip: &mut RoundTrip) {
+        if !self.0.is_empty() {
+            round_trip.call(&PUT, self.params());
+        }
+    }
+
+    fn params(self) -> Vec<Param> {
+        let [mut kinds, mut ids, mut texts] = <[Vec<String>; 3]>::default();
+        for ((kind, id), json) in self.0 {
+            kinds.push(kind.as_str().to_owned());
+            ids.push(id);
+            texts.push(json);
+        }
+        vec![Param::Texts(kinds), Param::Texts(ids), Param::Texts(texts)]
+    }
+}
 
 /// Writes documents of a kind: ids and texts.
 pub(crate) fn put(
@@ -34,7 +80,9 @@ pub(crate) fn put(
     if notes.0.is_empty() {
         return Ok(());
     }
-    session.run(query(PUT).bind(kind.as_str()).bind(notes.0).bind(notes.1)).map(drop)
+    let mut writes = DocumentWrites::default();
+    notes.0.into_iter().zip(notes.1).for_each(|(id, json)| writes.put(kind, id, json));
+    session.run(PUT.query(writes.params())).map(drop)
 }
 
 /// Behaviour towards a document that another transaction has locked.
@@ -82,9 +130,12 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
         if missing.is_empty() {
             return Ok(());
         }
-        make::<T>(session, self.kind, &missing)?;
         let may_wait = self.held.is_empty() && on_locked == OnLocked::Wait;
-        self.lock(session, if may_wait { WAIT } else { FAIL }, &missing)?;
+        let mut round_trip = RoundTrip::default();
+        round_trip.call(&MAKE, making::<T>(self.kind, &missing));
+        let place = round_trip.call(if may_wait { &WAIT } else { &FAIL }, naming(self.kind, missing.clone()));
+        let answers = session.send(round_trip).map_err(|failure| failure.error)?;
+        self.add(answers.get(place).ok_or(Error::RowNotFound)?)?;
         // A document that was removed between the two statements has no row to lock. The retry
         // creates it again.
         let is_held = |key: &String| self.held.contains_key(key);
@@ -97,7 +148,7 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
         if missing.is_empty() {
             return Ok(());
         }
-        self.lock(session, FREE, &missing)?;
+        self.lock_free(session, missing.clone())?;
         let others: Vec<String> = missing.into_iter().filter(|key| !self.held.contains_key(key)).collect();
         if others.is_empty() {
             return Ok(());
@@ -112,11 +163,16 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
         }
         // An absent row cannot be locked.
         make::<T>(session, self.kind, &absent)?;
-        self.lock(session, FREE, &absent)
+        self.lock_free(session, absent)
     }
 
-    fn lock(&mut self, session: &DatabaseSession, sql: &'static str, keys: &[String]) -> Result<()> {
-        for row in session.rows(query(sql).bind(self.kind.as_str()).bind(keys))? {
+    fn lock_free(&mut self, session: &DatabaseSession, keys: Vec<String>) -> Result<()> {
+        self.add(&session.rows(FREE.query(naming(self.kind, keys)))?)
+    }
+
+    /// Adds locked documents.
+    fn add(&mut self, rows: &[PgRow]) -> Result<()> {
+        for row in rows {
             let document =
                 serde_json::from_str(row.try_get("json")?).map_err(|error| Error::Decode(Box::new(error)))?;
             self.held.insert(row.try_get("id")?, document);
@@ -142,12 +198,23 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
         }
     }
 
-    /// Writes the changed documents.
-    pub(crate) fn write(&mut self, session: &DatabaseSession) -> Result<()> {
-        let changed = std::mem::take(&mut self.changed);
-        let text = |key: &String| self.held.get(key).map(to_json).unwrap_or_default();
-        put(session, self.kind, changed.iter().map(|key| (key.clone(), text(key))).unzip())
+    /// Moves the changed documents to `writes`.
+    pub(crate) fn take_changed(&mut self, writes: &mut DocumentWrites) {
+        for key in std::mem::take(&mut self.changed) {
+            let json = self.held.get(&key).map(to_json).unwrap_or_default();
+            writes.put(self.kind, key, json);
+        }
     }
+}
+
+fn naming(kind: DocumentKind, keys: Vec<String>) -> Vec<Param> {
+    vec![Param::Text(kind.as_str().to_owned()), Param::Texts(keys)]
+}
+
+fn making<T: Default + Serialize>(kind: DocumentKind, keys: &[String]) -> Vec<Param> {
+    let mut params = naming(kind, keys.to_vec());
+    params.push(Param::Text(to_json(&T::default())));
+    params
 }
 
 pub(crate) fn make<T: Default + Serialize>(
@@ -155,6 +222,5 @@ pub(crate) fn make<T: Default + Serialize>(
     kind: DocumentKind,
     keys: &[String],
 ) -> Result<()> {
-    let sql = query(MAKE).bind(kind.as_str()).bind(keys);
-    session.run(sql.bind(to_json(&T::default()))).map(drop)
+    session.run(MAKE.query(making::<T>(kind, keys))).map(drop)
 }

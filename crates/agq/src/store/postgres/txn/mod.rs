@@ -5,6 +5,7 @@ pub(crate) mod blobs;
 pub(crate) mod budgets;
 pub(crate) mod bulk_insert;
 pub(crate) mod candidates;
+pub(crate) mod checked_actions;
 pub(crate) mod checks;
 pub(crate) mod claim_texts;
 pub(crate) mod documents;
@@ -46,6 +47,7 @@ use crate::store::{
             bulk_insert::{Deltas, JobRows, put_results},
             claim_texts::{ClaimTexts, ClaimedJobs},
             documents::HeldLimits,
+            held_rows::DocumentWrites,
             opening::OpeningReads,
             quantities::HeldQuantities,
         },
@@ -71,6 +73,7 @@ pub(super) struct PgTxn<'b> {
     job_writes: BTreeMap<JobId, JobWrite>,
     /// Inputs of new jobs: ids and texts.
     inputs: (Vec<String>, Vec<String>),
+    documents: DocumentWrites,
     results: BTreeMap<JobId, String>,
     pub(super) blobs: BlobUses,
     pub(super) deltas: Deltas,
@@ -125,6 +128,7 @@ impl<'b> PgTxn<'b> {
             has_subscribers,
             job_writes: BTreeMap::new(),
             inputs: Default::default(),
+            documents: DocumentWrites::default(),
             results: BTreeMap::new(),
             blobs: BlobUses::default(),
             deltas: Deltas::default(),
@@ -249,7 +253,7 @@ impl<'b> PgTxn<'b> {
 
     /// Writes all buffered changes. Later reads see them.
     pub(super) fn write(&mut self) -> Result<()> {
-        self.write_bounds()?;
+        self.take_bounds()?;
         let mut round_trip = RoundTrip::default();
         self.push_changes(&mut round_trip)?;
         self.send(round_trip)?;
@@ -258,7 +262,7 @@ impl<'b> PgTxn<'b> {
 
     /// Writes all buffered changes, commits, and returns the texts of the claimed jobs.
     pub(super) fn commit(&mut self) -> Result<ClaimTexts, CommitFailure> {
-        self.write_bounds()?;
+        self.take_bounds()?;
         if !self.blobs.is_empty() {
             self.write()?;
         }
@@ -276,10 +280,11 @@ impl<'b> PgTxn<'b> {
         Ok(texts.and_then(or_skip).unwrap_or_default())
     }
 
-    /// Writes the changes of limits and budgets.
-    fn write_bounds(&mut self) -> Result<()> {
-        self.limits.write(self.session, self.on_locked_limits())?;
-        self.budgets.write(self.session)
+    /// Adds the changes of limits and budgets to the documents to write.
+    fn take_bounds(&mut self) -> Result<()> {
+        let on_locked = self.on_locked_limits();
+        self.limits.write(self.session, on_locked, &mut self.documents)?;
+        self.budgets.write(self.session, &mut self.documents)
     }
 
     fn send(&self, round_trip: RoundTrip) -> Result<()> {
@@ -325,6 +330,7 @@ impl<'b> PgTxn<'b> {
         changed.change(round_trip);
         ended.end(round_trip);
         put_results(round_trip, std::mem::take(&mut self.results));
+        std::mem::take(&mut self.documents).push(round_trip);
         let deltas = std::mem::take(&mut self.deltas);
         self.touched.extend(deltas.actions());
         deltas.add(round_trip, self.shard);

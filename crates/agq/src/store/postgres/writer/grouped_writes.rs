@@ -44,25 +44,22 @@ pub(crate) fn decide(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<()
 }
 
 pub(crate) fn add(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<()> {
-    let (mut actions, mut pendings, mut checked) = (Vec::new(), Vec::new(), Vec::new());
+    let [mut plain, mut checked] = <[(Vec<&NewAction>, Vec<_>); 2]>::default();
     for write in writes {
         if let WriteKind::Add(adding) = &mut write.work {
             let Adding { new, pending } = &mut **adding;
-            if is_checked(new) {
-                checked.push((&*new, pending));
-            } else {
-                actions.push(&*new);
-                pendings.push(pending);
-            }
+            let (actions, pendings) = if is_checked(new) { &mut checked } else { &mut plain };
+            actions.push(&*new);
+            pendings.push(pending);
         }
     }
-    if !actions.is_empty() {
-        for (pending, outcome) in pendings.into_iter().zip(batch.add_actions(&actions)?) {
-            pending.outcome = Some(outcome);
-        }
-    }
-    for (new, pending) in checked {
-        pending.outcome = Some(batch.add_checked(new)?);
+    let (actions, mut pendings) = plain;
+    let mut outcomes = if actions.is_empty() { Vec::new() } else { batch.add_actions(&actions)? };
+    let (actions, others) = checked;
+    pendings.extend(others);
+    outcomes.extend(batch.add_checked(&actions)?);
+    for (pending, outcome) in pendings.into_iter().zip(outcomes) {
+        pending.outcome = Some(outcome);
     }
     Ok(())
 }
