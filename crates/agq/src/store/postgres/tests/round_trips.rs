@@ -161,7 +161,8 @@ async fn unique_jobs_of_one_batch_share_round_trips() {
     // The first batch prepares the statements, and makes the lanes.
     round_trips_of_checked(&store, "first", 3).await;
     let few = round_trips_of_checked(&store, "few", 3).await;
-    assert_eq!(round_trips_of_checked(&store, "many", 30).await, few);
+    let many = round_trips_of_checked(&store, "many", 30).await;
+    assert!(many <= few, "{many} for many submissions, {few} for few");
 }
 
 #[tokio::test(flavor = "multi_thread")]

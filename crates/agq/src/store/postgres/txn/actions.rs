@@ -25,7 +25,10 @@ use crate::store::{
         codec::encode,
         connection::{Param, Statement},
         sql_types,
-        txn::PgTxn,
+        txn::{
+            PgTxn,
+            opening::{Opening, lanes_of},
+        },
     },
     types::Ruled,
 };
@@ -136,7 +139,7 @@ impl PgTxn<'_> {
     pub(crate) fn add_actions(&mut self, actions: &[&NewAction]) -> Result<Vec<RuleResult<AddOutcome>>> {
         let MadeActions { ids: made, mut turns } = match self.reads.made.take() {
             Some(made) => made,
-            None => made_by(&self.session.rows(MADE.query(making(actions)?))?)?,
+            None => self.make_actions(actions)?,
         };
         let mut is_new = vec![false; actions.len()];
         for (at, new) in actions.iter().enumerate() {
@@ -161,6 +164,16 @@ impl PgTxn<'_> {
             if is_new { Ok(Ok(AddOutcome::New)) } else { self.why_not_made(new) }
         };
         actions.iter().zip(is_new).map(outcome).collect()
+    }
+
+    /// Inserts actions, and holds the lanes of their jobs.
+    fn make_actions(&mut self, actions: &[&NewAction]) -> Result<MadeActions> {
+        let lanes = lanes_of(self.session, self.lanes, actions)?;
+        let mut opening = Opening::default();
+        opening.make_actions(actions, lanes)?;
+        let reads = opening.send(self.session).map_err(|failure| failure.error)?;
+        self.reads.held_lanes.extend(reads.held_lanes);
+        reads.made.ok_or(Error::RowNotFound)
     }
 
     /// Returns why an action was not inserted: it exists, or its plan does not.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use agenix_protocol::ids::{JobId, PlanId};
 use agenix_rules::{
-    job::{self, Job, NewJob, RuleOutcome},
+    job::{self, Job, JobState, NewJob, RuleOutcome},
     rejection::Rejection,
 };
 use sqlx::{Error, Result, Row, postgres::PgRow};
@@ -15,11 +15,7 @@ use crate::store::{
     dedup::{DedupResult, deduplicate},
     postgres::{
         connection::{Param, RoundTrip, Statement},
-        txn::{
-            PgTxn,
-            checks::Checks,
-            documents::{FIRSTS, firsts_in, of_kinds},
-        },
+        txn::{PgTxn, checks::Checks},
     },
 };
 
@@ -33,13 +29,18 @@ const PLANS: Statement = Statement {
     sql: "SELECT plan_id FROM agq.plans WHERE plan_id = ANY ($1::text[]) ORDER BY plan_id FOR KEY SHARE",
 };
 
-/// Stored records that decide whether actions are added. No other transaction changes them until
-/// this one ends, because it has locked the records or the names of the jobs.
+/// Jobs that decide whether others are added, and those among them that are the first of a kind.
+/// No other transaction changes them until this one ends.
+pub(crate) struct CheckedJobs {
+    pub(crate) firsts: HashMap<String, JobId>,
+    pub(crate) jobs: BTreeMap<JobId, Job>,
+}
+
+/// Stored records that decide whether actions are added.
 struct CheckReads {
     actions: HashSet<String>,
     plans: HashSet<String>,
-    firsts: HashMap<String, JobId>,
-    jobs: BTreeMap<JobId, Job>,
+    checked: CheckedJobs,
 }
 
 /// Decision about an action.
@@ -53,6 +54,17 @@ enum Admission {
 }
 
 impl PgTxn<'_> {
+    /// Keeps the jobs that decide about new jobs, which the first round trip has locked. Returns
+    /// the limits that jobs may leave.
+    pub(crate) fn keep_checked_jobs(&mut self) -> Vec<String> {
+        let Some(firsts) = self.reads.firsts.take() else { return Vec::new() };
+        let jobs = self.reads.jobs.as_ref().map(|reads| reads.jobs.clone()).unwrap_or_default();
+        let active = jobs.values().filter(|job| job.state == JobState::Active);
+        let limits = active.filter_map(|job| job.ojs.as_ref()?.limit.clone()).collect();
+        self.checked = Some(CheckedJobs { firsts, jobs });
+        limits
+    }
+
     /// Adds actions with jobs that must be unique, or whose ids may be taken. Actions of which none
     /// depends on another one are checked together.
     pub(crate) fn add_checked(&mut self, actions: &[&NewAction]) -> Result<Vec<RuleResult<AddOutcome>>> {
@@ -67,13 +79,11 @@ impl PgTxn<'_> {
     }
 
     fn add_independent(&mut self, actions: &[&NewAction]) -> Result<Vec<RuleResult<AddOutcome>>> {
-        self.write()?;
         let reads = self.read_for_checks(actions)?;
         let mut admissions = Vec::with_capacity(actions.len());
         for new in actions {
             admissions.push(self.admit(new, &reads)?);
         }
-        self.write()?;
         let added: Vec<&NewAction> = admissions.iter().filter_map(added_by).collect();
         let mut added = if added.is_empty() { Vec::new() } else { self.add_actions(&added)? }.into_iter();
         let mut outcomes = Vec::with_capacity(actions.len());
@@ -97,21 +107,30 @@ impl PgTxn<'_> {
     }
 
     /// Reads and locks the records that decide about `actions`.
-    fn read_for_checks(&self, actions: &[&NewAction]) -> Result<CheckReads> {
-        let mut checks = Checks::default();
-        actions.iter().for_each(|new| checks.add(&new.jobs));
+    fn read_for_checks(&mut self, actions: &[&NewAction]) -> Result<CheckReads> {
+        let checked = match self.checked.take() {
+            Some(checked) => checked,
+            None => self.checked_jobs(actions)?,
+        };
+        let ids = actions.iter().map(|new| new.action.action_id.as_str());
         let plans: BTreeSet<&str> = actions.iter().flat_map(|new| new.plans()).map(PlanId::as_str).collect();
         let mut round_trip = RoundTrip::default();
-        round_trip
-            .call(&ACTIONS, vec![Param::texts(actions.iter().map(|new| new.action.action_id.as_str()))]);
+        round_trip.call(&ACTIONS, vec![Param::texts(ids)]);
         round_trip.call(&PLANS, vec![Param::texts(plans)]);
-        round_trip.call(&FIRSTS, of_kinds(&checks.kinds));
         let answers = self.session.send(round_trip).map_err(|failure| failure.error)?;
-        let [actions, plans, firsts] = &*answers else { return Err(Error::RowNotFound) };
-        let firsts = firsts_in(firsts)?;
+        let [actions, plans] = &*answers else { return Err(Error::RowNotFound) };
+        Ok(CheckReads { actions: ids_in(actions)?, plans: ids_in(plans)?, checked })
+    }
+
+    /// Reads the jobs that decide about `actions`, after changes of this transaction.
+    fn checked_jobs(&mut self, actions: &[&NewAction]) -> Result<CheckedJobs> {
+        self.write()?;
+        let mut checks = Checks::default();
+        actions.iter().for_each(|new| checks.add(&new.jobs));
+        let firsts = self.firsts(&checks.kinds)?;
         let ids = checks.ids.into_iter().chain(firsts.values().map(JobId::as_str)).collect();
         let jobs = self.jobs(&ids)?;
-        Ok(CheckReads { actions: ids_in(actions)?, plans: ids_in(plans)?, firsts, jobs })
+        Ok(CheckedJobs { firsts, jobs })
     }
 
     /// Decides about an action, books its jobs, and cancels the jobs that they replace.
@@ -126,11 +145,11 @@ impl PgTxn<'_> {
         accepted!(self.check_blobs(&new.blobs())?);
         let now = new.action.created_at;
         let job_of = |job_id: &JobId| {
-            let job = self.changed_job(job_id).or_else(|| reads.jobs.get(job_id));
+            let job = self.changed_job(job_id).or_else(|| reads.checked.jobs.get(job_id));
             Ok::<_, Error>(job.cloned())
         };
         let DedupResult { stands, replaced } =
-            accepted!(deduplicate(&new.jobs, now, job_of, |key| Ok(reads.firsts.get(key).cloned()))?);
+            accepted!(deduplicate(&new.jobs, now, job_of, |key| Ok(reads.checked.firsts.get(key).cloned()))?);
         let is_added = |job_id: &JobId| stands.iter().all(|stand| stand.job_id != *job_id);
         let jobs: Vec<NewJob> = new.jobs.iter().filter(|job| is_added(&job.job_id)).cloned().collect();
         if jobs.is_empty() && !new.jobs.is_empty() {

@@ -12,6 +12,10 @@ pub(crate) struct Checks<'n> {
 }
 
 impl<'n> Checks<'n> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty() && self.kinds.is_empty()
+    }
+
     pub(crate) fn add(&mut self, jobs: &'n [NewJob]) {
         for (job, own) in jobs.iter().filter_map(|job| Some((job, job.own.as_ref()?))) {
             if own.is_named {

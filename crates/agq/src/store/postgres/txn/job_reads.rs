@@ -12,16 +12,41 @@ use crate::store::postgres::{
     txn::PgTxn,
 };
 
-/// Query that locks jobs that have not ended.
-pub(crate) const LIVE: Statement = Statement {
-    name: "agq_live",
-    sql: "SELECT record, (SELECT true FROM agq.notes AS n WHERE n.kind = 'halt' AND n.id = j.action_id) AS is_armed \
-         FROM agq.jobs AS j WHERE job_id = ANY ($1::text[]) ORDER BY job_id FOR UPDATE",
-};
-const ENDED: Statement = Statement {
-    name: "agq_ended",
-    sql: "SELECT record, NULL::boolean AS is_armed FROM agq.ended WHERE job_id = ANY ($1::text[]) ORDER BY job_id FOR UPDATE",
-};
+/// Defines the pair of statements that lock jobs that have not ended, and ended jobs.
+macro_rules! locking {
+    ($live:literal, $ended:literal, $ids:literal) => {
+        (
+            Statement {
+                name: $live,
+                sql: concat!(
+                    "SELECT record, (SELECT true FROM agq.notes AS n WHERE n.kind = 'halt' AND n.id = j.action_id) AS is_armed \
+                     FROM agq.jobs AS j WHERE job_id = ANY (",
+                    $ids,
+                    ") ORDER BY job_id FOR UPDATE"
+                ),
+            },
+            Statement {
+                name: $ended,
+                sql: concat!(
+                    "SELECT record, NULL::boolean AS is_armed FROM agq.ended WHERE job_id = ANY (",
+                    $ids,
+                    ") ORDER BY job_id FOR UPDATE"
+                ),
+            },
+        )
+    };
+}
+
+/// Statements that lock the jobs with the ids `$1`.
+pub(crate) const BY_ID: (Statement, Statement) = locking!("agq_live", "agq_ended", "$1::text[]");
+/// Statements that lock the jobs with the ids `$1`, and the first jobs of the kinds `$2`.
+pub(crate) const BY_ID_OR_KIND: (Statement, Statement) = locking!(
+    "agq_live_of_kinds",
+    "agq_ended_of_kinds",
+    "$1::text[] || ARRAY(SELECT json FROM agq.notes WHERE kind = 'unique' AND id = ANY ($2::text[]))"
+);
+const LIVE: &Statement = &BY_ID.0;
+const ENDED: &Statement = &BY_ID.1;
 
 /// Locked jobs, and those of their actions whose halt policies are not met yet.
 #[derive(Default)]
@@ -47,15 +72,15 @@ impl PgTxn<'_> {
     /// Locks those of `ids` that exist until the end of the transaction, and returns them.
     pub(crate) fn jobs(&self, ids: &BTreeSet<&str>) -> Result<BTreeMap<JobId, Job>> {
         let mut found = JobReads::default();
-        self.lock(ids, &[&LIVE, &ENDED, &LIVE], &mut found)?;
+        self.lock(ids, &[LIVE, ENDED, LIVE], &mut found)?;
         Ok(found.jobs)
     }
 
     /// Locks and returns the jobs of decisions.
     pub(crate) fn decided_jobs(&mut self, ids: &BTreeSet<&str>) -> Result<JobReads> {
         let (mut found, rest): (_, &[&Statement]) = match self.reads.jobs.take() {
-            Some(found) => (found, &[&ENDED, &LIVE]),
-            None => (JobReads::default(), &[&LIVE, &ENDED, &LIVE]),
+            Some(found) => (found, &[ENDED, LIVE]),
+            None => (JobReads::default(), &[LIVE, ENDED, LIVE]),
         };
         self.lock(ids, rest, &mut found)?;
         Ok(found)

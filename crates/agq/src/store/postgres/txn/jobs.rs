@@ -72,6 +72,9 @@ impl PgTxn<'_> {
             }
             changes.push(change);
         }
+        if let Some(checked) = &mut self.checked {
+            checked.jobs.append(&mut jobs);
+        }
         self.halt_met(&ended)?;
         Ok(changes)
     }
@@ -95,6 +98,9 @@ impl PgTxn<'_> {
             };
             if let Err(rejection) = check_only(&decision.job_id, first.as_ref()) {
                 return Ok(Err(rejection));
+            }
+            if let Some(checked) = &mut self.checked {
+                checked.firsts.insert(kind.to_owned(), decision.job_id.clone());
             }
             let first = (vec![kind.to_owned()], vec![decision.job_id.to_string()]);
             put(self.session, DocumentKind::Unique, first)?;

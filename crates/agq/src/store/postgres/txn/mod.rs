@@ -11,6 +11,7 @@ pub(crate) mod claim_texts;
 pub(crate) mod documents;
 pub(crate) mod halts;
 pub(crate) mod held_lanes;
+pub(crate) mod held_names;
 pub(crate) mod held_rows;
 pub(crate) mod job_reads;
 pub(crate) mod jobs;
@@ -45,6 +46,7 @@ use crate::store::{
             blobs::BlobUses,
             budgets::HeldBudgets,
             bulk_insert::{Deltas, JobRows, put_results},
+            checked_actions::CheckedJobs,
             claim_texts::{ClaimTexts, ClaimedJobs},
             documents::HeldLimits,
             held_rows::DocumentWrites,
@@ -89,6 +91,8 @@ pub(super) struct PgTxn<'b> {
     pub(super) grown_by: usize,
     /// Results of the first round trip that are not used yet.
     reads: OpeningReads,
+    /// Jobs that decide about the new jobs of the batch, with the changes of this transaction.
+    checked: Option<CheckedJobs>,
     claimed: ClaimedJobs,
 }
 
@@ -139,6 +143,7 @@ impl<'b> PgTxn<'b> {
             ready: ReadyPositions::default(),
             grown_by: 0,
             reads,
+            checked: None,
             claimed: ClaimedJobs::default(),
         }
     }

@@ -1,8 +1,9 @@
 //! First round trip of a transaction: begins it, and reads and locks what its writes need, as far as
 //! that is known before any rule decides.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
+use agenix_protocol::ids::JobId;
 use sqlx::{Error, Result, Row};
 
 use crate::store::{
@@ -14,8 +15,11 @@ use crate::store::{
         txn::{
             actions::{MADE, MadeActions, made_by, making},
             candidates::{self, Barred, CANDIDATES, Candidates, ClaimRequest, TAKERS},
+            checks::Checks,
+            documents::{FIRSTS, firsts_in, of_kinds},
             held_lanes::{HOLD_LANES, check_held},
-            job_reads::{JobReads, LIVE},
+            held_names::LOCK_NAMES,
+            job_reads::{BY_ID, BY_ID_OR_KIND, JobReads},
         },
     },
 };
@@ -26,6 +30,8 @@ const PAUSED: Statement = Statement { name: "agq_paused", sql: "SELECT queue FRO
 #[derive(Default)]
 pub(crate) struct OpeningReads {
     pub(crate) jobs: Option<JobReads>,
+    /// First jobs of the kinds of new jobs.
+    pub(crate) firsts: Option<HashMap<String, JobId>>,
     pub(crate) made: Option<MadeActions>,
     /// Lanes that nobody removes until the transaction ends.
     pub(crate) held_lanes: BTreeSet<i32>,
@@ -43,7 +49,8 @@ pub(crate) struct ClaimReads {
 #[derive(Default)]
 pub(crate) struct Opening {
     round_trip: RoundTrip,
-    jobs: Option<usize>,
+    jobs: Vec<usize>,
+    firsts: Option<usize>,
     lanes: Option<(usize, BTreeSet<i32>)>,
     made: Option<usize>,
     claims: Option<ClaimPlaces>,
@@ -68,10 +75,29 @@ impl Opening {
         self.round_trip.call(statement, params);
     }
 
-    /// Locks the jobs with these ids that have not ended.
-    pub(crate) fn lock_jobs(&mut self, ids: BTreeSet<&str>) {
-        if !ids.is_empty() {
-            self.jobs = Some(self.round_trip.call(&LIVE, vec![Param::texts(ids)]));
+    /// Locks names.
+    pub(crate) fn lock_names(&mut self, names: Vec<String>) {
+        if !names.is_empty() {
+            self.round_trip.call(&LOCK_NAMES, vec![Param::Texts(names)]);
+        }
+    }
+
+    /// Locks the jobs `ids` that have not ended, and, if new jobs are checked, all jobs that decide
+    /// about these.
+    pub(crate) fn lock_jobs(&mut self, ids: BTreeSet<&str>, checks: &Checks<'_>) {
+        if checks.is_empty() {
+            if !ids.is_empty() {
+                self.jobs.push(self.round_trip.call(&BY_ID.0, vec![Param::texts(ids)]));
+            }
+            return;
+        }
+        self.firsts = Some(self.round_trip.call(&FIRSTS, of_kinds(&checks.kinds)));
+        let params =
+            vec![Param::texts(ids.union(&checks.ids).copied()), Param::texts(checks.kinds.iter().copied())];
+        let (live, ended) = &BY_ID_OR_KIND;
+        // A job that is in neither table may have moved from the second to the first meanwhile.
+        for statement in [live, ended, live] {
+            self.jobs.push(self.round_trip.call(statement, params.clone()));
         }
     }
 
@@ -104,44 +130,41 @@ impl Opening {
 
     /// Sends the round trip.
     pub(crate) fn send(self, session: &DatabaseSession) -> Result<OpeningReads, RoundTripFailure> {
-        let Self { round_trip, jobs, lanes, made, claims } = self;
-        let most = round_trip.len();
-        let mut answers = session.send(round_trip)?;
-        let read = || read(&mut answers, jobs, lanes, made, claims);
-        ({ read })().map_err(|error| RoundTripFailure { error, succeeded: most })
+        let (mut places, mut opening) = (self, RoundTrip::default());
+        std::mem::swap(&mut places.round_trip, &mut opening);
+        let most = opening.len();
+        let mut answers = session.send(opening)?;
+        places.read(&mut answers).map_err(|error| RoundTripFailure { error, succeeded: most })
     }
 }
 
-fn read(
-    answers: &mut Answers,
-    jobs: Option<usize>,
-    lanes: Option<(usize, BTreeSet<i32>)>,
-    made: Option<usize>,
-    claims: Option<ClaimPlaces>,
-) -> Result<OpeningReads> {
-    let mut reads = OpeningReads::default();
-    let mut take = |place: usize| answers.get_mut(place).map(std::mem::take).ok_or(Error::RowNotFound);
-    if let Some(place) = jobs {
-        let mut found = JobReads::default();
-        found.add(&take(place)?)?;
-        reads.jobs = Some(found);
+impl Opening {
+    fn read(self, answers: &mut Answers) -> Result<OpeningReads> {
+        let mut reads = OpeningReads::default();
+        let mut take = |place: usize| answers.get_mut(place).map(std::mem::take).ok_or(Error::RowNotFound);
+        for place in self.jobs {
+            reads.jobs.get_or_insert_default().add(&take(place)?)?;
+        }
+        if let Some(place) = self.firsts {
+            reads.firsts = Some(firsts_in(&take(place)?)?);
+        }
+        if let Some((place, lanes)) = self.lanes {
+            check_held(&take(place)?, lanes.len())?;
+            reads.held_lanes = lanes;
+        }
+        if let Some(place) = self.made {
+            reads.made = Some(made_by(&take(place)?)?);
+        }
+        if let Some(ClaimPlaces { takers, paused, candidates, counts }) = self.claims {
+            let barred = candidates::barred(&take(takers)?)?;
+            let paused = take(paused)?.iter().map(|row| row.try_get(0)).collect::<Result<_>>()?;
+            let rows = candidates.map_or(Ok(Vec::new()), take)?;
+            let (candidates, unreadable) = candidates::read(&rows, &counts, 0)?;
+            // Jobs behind the unreadable ones have to be read, too.
+            reads.claims = (unreadable == 0).then_some(ClaimReads { barred, paused, candidates });
+        }
+        Ok(reads)
     }
-    if let Some((place, lanes)) = lanes {
-        check_held(&take(place)?, lanes.len())?;
-        reads.held_lanes = lanes;
-    }
-    if let Some(place) = made {
-        reads.made = Some(made_by(&take(place)?)?);
-    }
-    if let Some(ClaimPlaces { takers, paused, candidates, counts }) = claims {
-        let barred = candidates::barred(&take(takers)?)?;
-        let paused = take(paused)?.iter().map(|row| row.try_get(0)).collect::<Result<_>>()?;
-        let rows = candidates.map_or(Ok(Vec::new()), take)?;
-        let (candidates, unreadable) = candidates::read(&rows, &counts, 0)?;
-        // Jobs behind the unreadable ones have to be read, too.
-        reads.claims = (unreadable == 0).then_some(ClaimReads { barred, paused, candidates });
-    }
-    Ok(reads)
 }
 
 /// Returns the lanes of the jobs of new actions, and creates missing ones.

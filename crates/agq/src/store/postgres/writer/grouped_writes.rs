@@ -16,7 +16,7 @@ use crate::store::{
         },
         writer::{
             KEYS_LOCK,
-            lock_order::{decided_jobs, locks_names, new_actions},
+            lock_order::{checks, decided_jobs, names, new_actions},
             queue::{Adding, Claiming, Deciding, PendingReply, PgWrite, WriteKind},
         },
     },
@@ -125,10 +125,14 @@ pub(crate) fn opening(
         // The lock comes first, so that no session waits for it while others wait for that session.
         opening.call(&LOCK_KEYS, vec![Param::Wide(KEYS_LOCK)]);
     }
-    if locks_names(writes) {
+    let checks = checks(writes);
+    let names = names(writes, &checks);
+    let locks_names = !names.is_empty();
+    opening.lock_names(names);
+    opening.lock_jobs(decided_jobs(writes).collect(), &checks);
+    if locks_names {
         return Ok(opening);
     }
-    opening.lock_jobs(decided_jobs(writes).collect());
     let (checked, plain): (Vec<_>, Vec<_>) = new_actions(writes).partition(|new| is_checked(new));
     // Limits and budgets are locked before actions are inserted.
     if checked.is_empty() && plain.iter().all(|new| limits_of(&new.jobs).next().is_none()) {

@@ -325,7 +325,7 @@ impl PgWriter {
     ) -> Result<(TxnEffects, Vec<ActionId>), TxnFailure> {
         let shard = self.shards.next(self.nodes.is_snapshot_old());
         let mut txn = PgTxn::open(session, &mut self.lanes, shard, has_subscribers, reads);
-        let limits = txn.lock_first(writes)?;
+        let limits = txn.keep_checked_jobs();
         decide(&mut txn, writes)?;
         txn.hold_bounds(writes, limits)?;
         add(&mut txn, writes)?;
