@@ -33,6 +33,7 @@ use crate::{
         provenance::{self, ProvenanceCommand},
         queue::{self, QueueCommand},
         run::{self, RunArgs},
+        scale::{self, ScaleArgs},
         schedule::{self, ScheduleCommand},
         suggest,
         up::{self, DownArgs, JoinArgs, UpArgs},
@@ -140,6 +141,12 @@ pub(crate) enum Command {
     /// Manage workers: the machines that run jobs
     #[command(subcommand)]
     Worker(WorkerCommand),
+    /// Start and end workers as the jobs need them, by your commands: an autoscaler for any cloud
+    ///
+    /// agx looks at agq in intervals. If jobs wait for room for --up-after, --up runs; if a worker
+    /// has been idle for --down-after, agx drains it, and --down runs. Ctrl-C ends agx, and no
+    /// worker.
+    Scale(ScaleArgs),
     /// Manage queues: waiting jobs and the capabilities that they need
     #[command(subcommand)]
     Queue(QueueCommand),
@@ -203,6 +210,7 @@ async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output)
         Command::Job(command) => job::run(server, command, output).await,
         Command::Provenance(command) => provenance::run(server, command, output).await,
         Command::Worker(command) => worker::run(server, command, output).await,
+        Command::Scale(args) => scale::run(server, args, output).await,
         Command::Budget(args) => budget::run(server, &args, output).await,
         Command::Mcp(args) => mcp::run(server, args, output).await,
         Command::AgentGuide(args) => mcp::guide(&args, output),

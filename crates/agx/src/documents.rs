@@ -1,6 +1,7 @@
 //! Documents that agx itself adds to `--json`. `json_schema` lists all kinds of documents.
 
 mod provenance;
+mod scale;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -15,7 +16,10 @@ use agenix_protocol::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::provenance::{ProvenanceShown, ProvenanceVerified, TaskProof, TaskStatement};
+pub(crate) use self::{
+    provenance::{ProvenanceShown, ProvenanceVerified, TaskProof, TaskStatement},
+    scale::{ScaleDirection, ScaleOutcome, ScaleStep},
+};
 
 /// A stored or deleted plan.
 #[derive(Debug, Serialize, JsonSchema)]

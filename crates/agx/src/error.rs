@@ -57,6 +57,9 @@ pub(crate) enum CliError {
     /// The command of `agx run` failed. `why` is `None` if its own output and code tell enough.
     #[error("{}", why.as_deref().unwrap_or_default())]
     Command { exit_code: u8, why: Option<String> },
+    /// A command of the user failed.
+    #[error("{what}")]
+    HookFailed { what: String, help: String },
     /// agx itself failed, in `agx run`.
     #[error("{failure}")]
     OfRun { failure: Box<CliError>, exit_code: u8 },
@@ -79,6 +82,7 @@ impl CliError {
             Self::AuditMisfit => (1, "audit_misfit"),
             Self::NotTrusted(_) => (1, "not_trusted"),
             Self::Unproved(_) => (1, "not_proved"),
+            Self::HookFailed { .. } => (1, "hook_failed"),
             Self::Usage { .. } | Self::Marked { .. } => (2, "usage"),
             Self::NoServer { .. } => (3, "no_server"),
             Self::NoAnswer { .. } => (3, "no_answer"),
@@ -121,6 +125,7 @@ impl CliError {
             | Self::NoServer { help, .. }
             | Self::NoAnswer { help, .. }
             | Self::Rejected { help, .. }
+            | Self::HookFailed { help, .. }
             | Self::NotThere { help, .. } => Some(help.clone()),
             Self::Detached(id) => {
                 Some(format!("watch it again with `agx action watch {id}`; `agx action cancel {id}` ends it"))

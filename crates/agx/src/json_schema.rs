@@ -17,8 +17,8 @@ use crate::{
         ActionCancelled, ActionClosed, ActionExtended, ActionRetried, ActionSubmitted, AuditVerified, Down,
         ErrorDocument, Finding, JobRef, Joined, KeyRotated, KeyShown, MapCommand, NameRef, OverviewDocument,
         PlanAsked, PlanChecked, PlanDecided, PlanRef, PlanSigned, PlanVerified, PolicyChecked, ProfileListed,
-        ProfileSet, ProvenanceShown, ProvenanceVerified, QueueRef, ResultDifference, ScheduleSet, Up,
-        WorkerRef, WorkflowBegun, WorkflowRef,
+        ProfileSet, ProvenanceShown, ProvenanceVerified, QueueRef, ResultDifference, ScaleStep, ScheduleSet,
+        Up, WorkerRef, WorkflowBegun, WorkflowRef,
     },
     logs::OutputDocument,
     output::SCHEMA,
@@ -32,7 +32,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 64] = [
+const KINDS: [DocumentKind; 65] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
@@ -84,6 +84,7 @@ const KINDS: [DocumentKind; 64] = [
     ("queue.pause", of::<QueueRef>),
     ("queue.resume", of::<QueueRef>),
     ("queue.stats", of::<QueueStats>),
+    ("scale", of::<ScaleStep>),
     ("schedule.delete", of::<NameRef>),
     ("schedule.get", of::<Map<String, Value>>),
     ("schedule.list", of::<Vec<String>>),

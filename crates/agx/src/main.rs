@@ -14,6 +14,7 @@ mod output;
 mod profiles;
 mod remote;
 mod sandbox;
+mod scale;
 mod server_args;
 mod signing_keys;
 mod top;

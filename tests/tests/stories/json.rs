@@ -40,7 +40,7 @@ fn write_documents(lab: &Lab) {
 }
 
 /// Commands on a server, in an order in which each one has what it needs.
-const COMMANDS: [&str; 47] = [
+const COMMANDS: [&str; 48] = [
     "plan check true.json",
     "plan submit true.json",
     "plan submit other.json",
@@ -79,6 +79,7 @@ const COMMANDS: [&str; 47] = [
     "worker get w1",
     "worker drain w1",
     "worker resume w1",
+    "scale --max 1 --once --dry-run --up true",
     "schedule set schedule.json",
     "schedule get s",
     "schedule list",

@@ -64,6 +64,7 @@ mod sandbox_options;
 #[cfg(target_os = "linux")]
 mod sandboxed_jobs;
 #[cfg(target_os = "linux")]
+mod scale;
 mod secrets;
 mod session_leader;
 mod settings;

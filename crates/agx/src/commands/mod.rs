@@ -43,6 +43,7 @@ mod quantity_args;
 pub(crate) mod queue;
 mod raw_arg;
 pub(crate) mod run;
+pub(crate) mod scale;
 pub(crate) mod schedule;
 pub(crate) mod suggest;
 mod unique_args;

@@ -1,0 +1,85 @@
+//! Decision of `agx scale`: whether to start workers, to end an idle one, or to do nothing.
+
+use std::time::Duration;
+
+use agenix_protocol::{documents::WorkerStatus, time::Timestamp};
+
+use super::{
+    history::History,
+    shortage::{has_only_room, shortage},
+    terms::ScaleTerms,
+    view::View,
+};
+use crate::output::counted;
+
+/// Decision with its reason, for people.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Decision {
+    /// Start `count` workers.
+    Up { count: u64, reason: String },
+    /// End the idle `worker`.
+    Down { worker: Box<WorkerStatus>, reason: String },
+    /// Leave the workers as they are.
+    Nothing { reason: String },
+}
+
+/// Decides at `now`. `history` includes what `view` shows.
+pub(crate) fn decide(terms: &ScaleTerms, history: &History, view: &View, now: Timestamp) -> Decision {
+    let (active, starting) = (view.active().count() as u64, history.starting());
+    let shortage = shortage(view, history.model(), terms.max);
+    let below_min = terms.min.saturating_sub(active + starting);
+    let is_due = history.short_since().is_some_and(|since| is_over(since, terms.up_after, now));
+    let for_jobs = if is_due { shortage.workers.saturating_sub(starting) } else { 0 };
+    let count = below_min.max(for_jobs);
+    let most = if terms.can_start { terms.max.saturating_sub(view.live() + starting) } else { 0 };
+    let permitted = count.min(most);
+    if permitted > 0 {
+        let reason = if permitted <= for_jobs {
+            lack(shortage.jobs)
+        } else {
+            format!("{} fewer than --min {}", are(active + starting), terms.min)
+        };
+        return Decision::Up { count: permitted, reason };
+    }
+    if shortage.jobs > 0 {
+        let because = match count {
+            _ if !terms.can_start => "there is no --up".to_owned(),
+            0 if shortage.workers > starting => "less than --up-after ago".to_owned(),
+            0 => format!("{} starting", are(starting)),
+            _ => format!("there are --max {} workers already", terms.max),
+        };
+        return Decision::Nothing { reason: format!("{}, and {because}", lack(shortage.jobs)) };
+    }
+    down(terms, history, view, now)
+}
+
+/// Returns the decision without a shortage: to end the worker that has been idle for the longest
+/// time, if it may end.
+fn down(terms: &ScaleTerms, history: &History, view: &View, now: Timestamp) -> Decision {
+    let nothing = |reason: &str| Decision::Nothing { reason: reason.to_owned() };
+    if !terms.can_end || view.active().count() as u64 <= terms.min {
+        return nothing("no job lacks a worker");
+    }
+    let idle = view.active().filter_map(|worker| Some((history.idle_since(&worker.worker_id)?, worker)));
+    let due = idle.filter(|(since, _)| is_over(*since, terms.down_after, now));
+    let free = due.filter(|(_, worker)| !has_only_room(worker, view));
+    match free.min_by_key(|(since, worker)| (*since, worker.worker_id.clone())) {
+        Some((since, worker)) => Decision::Down {
+            worker: Box::new(worker.clone()),
+            reason: format!("it has been idle for {} s", now.ms_since(since) / 1000),
+        },
+        None => nothing("no job lacks a worker, and no worker has been idle for --down-after"),
+    }
+}
+
+fn is_over(since: Timestamp, wait: Duration, now: Timestamp) -> bool {
+    u128::from(now.ms_since(since)) >= wait.as_millis()
+}
+
+fn lack(count: u64) -> String {
+    format!("{} for a worker with room", counted(count, "job waits", "jobs wait"))
+}
+
+fn are(workers: u64) -> String {
+    counted(workers, "worker is", "workers are")
+}

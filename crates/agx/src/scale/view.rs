@@ -1,0 +1,57 @@
+//! Workers and waiting jobs of a scaler at one moment.
+
+use agenix_protocol::documents::{Demand, QueueStats, WorkerStatus};
+use agenix_rules::capability::{Abilities, Needs};
+
+/// Queues and tags that select the jobs and workers of a scaler.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Selection {
+    /// Queues. All, if none is named.
+    pub(crate) queues: Vec<String>,
+    /// Tags that a worker has to have. Without `queues`, they also select the jobs that need them.
+    pub(crate) tags: Vec<String>,
+}
+
+/// Workers and jobs that a scaler looks at.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct View {
+    /// Workers that are not dead.
+    pub(crate) workers: Vec<WorkerStatus>,
+    /// Ready jobs by their needs, without those of paused queues.
+    pub(crate) waiting: Vec<Demand>,
+}
+
+impl View {
+    /// Returns the selected part of the lists of agq.
+    pub(crate) fn of(workers: Vec<WorkerStatus>, queues: &QueueStats, selection: &Selection) -> Self {
+        let needs = Needs { tags: selection.tags.clone(), ..Needs::default() };
+        let is_ours =
+            |worker: &WorkerStatus| worker.state != "dead" && Abilities::of_status(worker).cover(&needs);
+        let named: Vec<_> = selection.queues.iter().filter_map(|queue| queues.ready_of(queue)).collect();
+        let all = || std::iter::once(&queues.ready).chain(queues.others.values()).collect();
+        let stats: Vec<_> = if selection.queues.is_empty() { all() } else { named };
+        let by_tags = |demand: &&Demand| {
+            !selection.queues.is_empty() || selection.tags.iter().all(|tag| demand.tags.contains(tag))
+        };
+        let waiting = stats.into_iter().filter(|queue| !queue.paused).flat_map(|queue| &queue.needs);
+        Self {
+            workers: workers.into_iter().filter(is_ours).collect(),
+            waiting: waiting.filter(|demand| demand.length > 0).filter(by_tags).cloned().collect(),
+        }
+    }
+
+    /// Returns the workers that take jobs.
+    pub(crate) fn active(&self) -> impl Iterator<Item = &WorkerStatus> {
+        self.workers.iter().filter(|worker| worker.state == "active")
+    }
+
+    /// Returns the number of workers that are not dead.
+    pub(crate) fn live(&self) -> u64 {
+        self.workers.len() as u64
+    }
+
+    /// Returns the number of ready jobs.
+    pub(crate) fn waiting_jobs(&self) -> u64 {
+        self.waiting.iter().map(|demand| demand.length).sum()
+    }
+}
