@@ -21,7 +21,7 @@ use crate::store::{
     AckLevel, JobRule, JobStore,
     postgres::{
         PostgresSettings, PostgresStore,
-        tests::making::{NOW, claim, claimants, node, plain, submit},
+        tests::making::{NOW, claim, claimants, node, own, plain, submit},
         txn::{PgTxn, candidates::ClaimRequest},
     },
 };
@@ -94,6 +94,28 @@ async fn claim_locks_only_the_jobs_that_it_takes() {
     });
     let (own, others) = taken.await.unwrap();
     assert_eq!((own, others), (vec!["a-0".into(), "a-1".into()], vec!["b-0".to_owned(), "c-0".into()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claim_leaves_limits_that_it_does_not_need_to_other_nodes() {
+    let database = Database::new();
+    let (first, second) = (node(&database).await, Arc::new(node(&database).await));
+    first.nodes.find_peers().await.unwrap();
+    second.nodes.find_peers().await.unwrap();
+    for id in ["a", "b", "c", "d", "e", "f"] {
+        let job = own(&format!("{id}-0"), None, Some(id));
+        submit(&first, id, Needs::default(), vec![job]).await.unwrap();
+    }
+    let (handle, other) = (Handle::current(), Arc::clone(&second));
+    let taken = first.write(AckLevel::Visible, move |batch| {
+        let own = claim_in(batch, 1)?;
+        Ok((own, handle.block_on(got(&other, 4))))
+    });
+    let (own, others) = taken.await.unwrap();
+    assert_eq!(
+        (own, others),
+        (vec!["a-0".to_owned()], ["c-0", "d-0", "e-0", "f-0"].map(str::to_owned).to_vec())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

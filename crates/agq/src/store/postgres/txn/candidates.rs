@@ -70,7 +70,7 @@ macro_rules! of_first_jobs {
     };
 }
 /// Query for the positions of the first ready jobs of lanes.
-const FIRST: Statement =
+pub(crate) const FIRST: Statement =
     Statement { name: "agq_first", sql: of_first_jobs!("c.lane, c.rank, c.turn", "", "") };
 /// Query that locks the first ready jobs of lanes. Jobs that another transaction has locked are
 /// passed over.
@@ -159,50 +159,6 @@ pub(crate) fn read(rows: &[PgRow], counts: &[(i32, usize)], more: usize) -> Resu
 }
 
 impl PgTxn<'_> {
-    /// Returns the number of jobs that a look locks in each lane, at most `most`.
-    ///
-    /// Other nodes pass over locked jobs. So if there are others, and several lanes to choose from,
-    /// this look chooses from the positions of the jobs before it locks any. A look behind jobs
-    /// that can no longer run does not, because it has to read more jobs than there are claimants.
-    pub(crate) fn wanted_counts(
-        &mut self,
-        all: &[ClaimRequest<'_>],
-        barred: &Barred,
-        lanes: &[i32],
-        most: usize,
-    ) -> Result<Vec<(i32, usize)>> {
-        let counts: Vec<(i32, usize)> = lanes.iter().map(|lane| (*lane, most)).collect();
-        // A job with quantities may have to wait for room, while one of another lane starts.
-        let may_wait = lanes.iter().any(|lane| self.lanes.resources_of(*lane).is_some());
-        if lanes.len() < 2 || !self.lanes.has_peers || most > all.len() || may_wait {
-            return Ok(counts);
-        }
-        let mut waiting: BTreeMap<i32, VecDeque<Position>> = BTreeMap::new();
-        for row in self.session.rows(FIRST.query(params(self.lanes, &counts, 0)))? {
-            waiting.entry(row.try_get(0)?).or_default().push_back((row.try_get(1)?, row.try_get(2)?));
-        }
-        for lane in lanes {
-            let first = waiting.get(lane).and_then(VecDeque::front).copied();
-            self.lanes.set_ready_from(*lane, first.unwrap_or(END));
-        }
-        let mut counts: BTreeMap<i32, usize> = BTreeMap::new();
-        for claimant in all.iter().map(|wanting| wanting.claimant) {
-            if barred.contains(&*claimant.holder) {
-                continue;
-            }
-            let first_of = |queue: &String| {
-                let fits = |lane: &i32| self.lanes.is_for(*lane, queue, &claimant.abilities);
-                let firsts = waiting.iter().filter(|(lane, _)| fits(lane));
-                firsts.filter_map(|(lane, jobs)| Some((*jobs.front()?, *lane))).min()
-            };
-            if let Some((_, lane)) = claimant.queues.iter().find_map(first_of) {
-                waiting.get_mut(&lane).and_then(VecDeque::pop_front);
-                *counts.entry(lane).or_default() += 1;
-            }
-        }
-        Ok(counts.into_iter().collect())
-    }
-
     /// Locks the first ready jobs of lanes, as many as `counts` says.
     pub(crate) fn candidates(&self, counts: &[(i32, usize)]) -> Result<Candidates> {
         if counts.is_empty() {

@@ -68,11 +68,6 @@ impl HeldLimits {
         self.rows.hold(session, keys.into_iter().chain(left), on_locked)
     }
 
-    /// Locks those of `keys` that no other transaction holds at this moment.
-    pub(crate) fn hold_free(&mut self, session: &DatabaseSession, keys: BTreeSet<String>) -> Result<()> {
-        self.rows.hold_free(session, keys)
-    }
-
     /// Returns true if a limit is locked and lets another job begin.
     pub(crate) fn admits(&self, key: &str, now: Timestamp) -> bool {
         self.rows.get(key).is_some_and(|limit| limit.admits(now))
@@ -87,12 +82,30 @@ impl HeldLimits {
         self.rows.replace(kind, key, json);
     }
 
-    /// Gives back the capacity of jobs that no longer run.
-    pub(crate) fn settle(&mut self, session: &DatabaseSession, on_locked: OnLocked) -> Result<()> {
+    /// Gives back the capacity of jobs that no longer run, and locks those of `free` that no other
+    /// transaction holds at this moment.
+    pub(crate) fn settle_and_hold_free(
+        &mut self,
+        session: &DatabaseSession,
+        on_locked: OnLocked,
+        free: BTreeSet<String>,
+    ) -> Result<()> {
         let left = std::mem::take(&mut self.left);
-        self.rows.hold(session, left.iter().cloned(), on_locked)?;
+        self.rows.hold_with_free(session, left.iter().cloned(), on_locked, free)?;
         left.iter().for_each(|key| self.change(key, Limit::ended));
         Ok(())
+    }
+
+    /// Gives back the capacity of jobs that no longer run.
+    pub(crate) fn settle(&mut self, session: &DatabaseSession, on_locked: OnLocked) -> Result<()> {
+        self.settle_and_hold_free(session, on_locked, BTreeSet::new())
+    }
+
+    /// Returns a limit as it is after the changes of this transaction. `stored` is the limit as
+    /// another transaction may change it meanwhile.
+    pub(crate) fn expected(&self, key: &str, stored: Option<&Limit>) -> Limit {
+        let limit = self.rows.get(key).or(stored).copied().unwrap_or_default();
+        self.left.iter().filter(|left| *left == key).fold(limit, |limit, _| limit.ended())
     }
 
     /// Moves the changed limits to `writes`.

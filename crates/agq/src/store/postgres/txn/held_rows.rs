@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agenix_protocol::documents::to_json;
 use serde::{Serialize, de::DeserializeOwned};
-use sqlx::{Error, Result, Row, postgres::PgRow, query};
+use sqlx::{Error, Result, Row, postgres::PgRow};
 
 use crate::store::{
     DocumentKind,
@@ -36,6 +36,12 @@ pub(crate) const MAKE: Statement = Statement {
     name: "agq_make_notes",
     sql: "INSERT INTO agq.notes (kind, id, json) SELECT $1::text, n.id, $3::text FROM unnest($2::text[]) AS n (id) \
          WHERE (SELECT true FROM agq.notes AS o WHERE o.kind = $1 AND o.id = n.id) IS NULL ORDER BY n.id ON CONFLICT DO NOTHING",
+};
+
+/// Query for documents without their locks.
+pub(crate) const EXISTING: Statement = Statement {
+    name: "agq_notes",
+    sql: "SELECT id, json FROM agq.notes WHERE kind = $1::text AND id = ANY ($2::text[])",
 };
 
 const PUT: Statement = Statement {
@@ -125,39 +131,57 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
         keys: impl Iterator<Item = String>,
         on_locked: OnLocked,
     ) -> Result<()> {
-        let missing: BTreeSet<String> = keys.filter(|key| !self.held.contains_key(key)).collect();
-        let missing: Vec<String> = missing.into_iter().collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let may_wait = self.held.is_empty() && on_locked == OnLocked::Wait;
-        let mut round_trip = RoundTrip::default();
-        round_trip.call(&MAKE, making::<T>(self.kind, &missing));
-        let place = round_trip.call(if may_wait { &WAIT } else { &FAIL }, naming(self.kind, missing.clone()));
-        let answers = session.send(round_trip).map_err(|failure| failure.error)?;
-        self.add(answers.get(place).ok_or(Error::RowNotFound)?)?;
-        // A document that was removed between the two statements has no row to lock. The retry
-        // creates it again.
-        let is_held = |key: &String| self.held.contains_key(key);
-        if missing.iter().all(is_held) { Ok(()) } else { Err(Error::RowNotFound) }
+        self.hold_with_free(session, keys, on_locked, BTreeSet::new())
     }
 
     /// Locks those of `keys` that no other transaction holds at this moment.
     pub(crate) fn hold_free(&mut self, session: &DatabaseSession, keys: BTreeSet<String>) -> Result<()> {
-        let missing: Vec<String> = keys.into_iter().filter(|key| !self.held.contains_key(key)).collect();
-        if missing.is_empty() {
+        self.hold_with_free(session, std::iter::empty(), OnLocked::Fail, keys)
+    }
+
+    /// Locks `keys` as [`Self::hold`] does, and then `free` as [`Self::hold_free`] does.
+    pub(crate) fn hold_with_free(
+        &mut self,
+        session: &DatabaseSession,
+        keys: impl Iterator<Item = String>,
+        on_locked: OnLocked,
+        mut free: BTreeSet<String>,
+    ) -> Result<()> {
+        let missing: BTreeSet<String> = keys.filter(|key| !self.held.contains_key(key)).collect();
+        free.retain(|key| !self.held.contains_key(key) && !missing.contains(key));
+        let missing: Vec<String> = missing.into_iter().collect();
+        let (mut round_trip, mut places) = (RoundTrip::default(), Vec::new());
+        if !missing.is_empty() {
+            let may_wait = self.held.is_empty() && on_locked == OnLocked::Wait;
+            round_trip.call(&MAKE, making::<T>(self.kind, &missing));
+            let lock = if may_wait { &WAIT } else { &FAIL };
+            places.push(round_trip.call(lock, naming(self.kind, missing.clone())));
+        }
+        if !free.is_empty() {
+            places.push(round_trip.call(&FREE, naming(self.kind, free.iter().cloned().collect())));
+        }
+        if places.is_empty() {
             return Ok(());
         }
-        self.lock_free(session, missing.clone())?;
-        let others: Vec<String> = missing.into_iter().filter(|key| !self.held.contains_key(key)).collect();
-        if others.is_empty() {
-            return Ok(());
+        let answers = session.send(round_trip).map_err(|failure| failure.error)?;
+        for place in places {
+            self.add(answers.get(place).ok_or(Error::RowNotFound)?)?;
         }
-        let sql = "SELECT id FROM agq.notes WHERE kind = $1 AND id = ANY ($2)";
-        let there = session.rows(query(sql).bind(self.kind.as_str()).bind(&others))?;
-        let there = there.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<String>>>()?;
-        self.has_passed_over |= !there.is_empty();
-        let absent: Vec<String> = others.into_iter().filter(|key| !there.contains(key)).collect();
+        // A document that was removed between the two statements has no row to lock. The retry
+        // creates it again.
+        if !missing.iter().all(|key| self.held.contains_key(key)) {
+            return Err(Error::RowNotFound);
+        }
+        free.retain(|key| !self.held.contains_key(key));
+        if free.is_empty() { Ok(()) } else { self.hold_absent(session, free) }
+    }
+
+    /// Locks those of `keys` that do not exist yet. Other transactions hold the rest.
+    fn hold_absent(&mut self, session: &DatabaseSession, keys: BTreeSet<String>) -> Result<()> {
+        let rows = session.rows(EXISTING.query(naming(self.kind, keys.iter().cloned().collect())))?;
+        let existing = rows.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<String>>>()?;
+        self.has_passed_over |= !existing.is_empty();
+        let absent: Vec<String> = keys.into_iter().filter(|key| !existing.contains(key)).collect();
         if absent.is_empty() {
             return Ok(());
         }
@@ -172,11 +196,7 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
 
     /// Adds locked documents.
     fn add(&mut self, rows: &[PgRow]) -> Result<()> {
-        for row in rows {
-            let document =
-                serde_json::from_str(row.try_get("json")?).map_err(|error| Error::Decode(Box::new(error)))?;
-            self.held.insert(row.try_get("id")?, document);
-        }
+        self.held.extend(documents_in(rows)?);
         Ok(())
     }
 
@@ -207,7 +227,16 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
     }
 }
 
-fn naming(kind: DocumentKind, keys: Vec<String>) -> Vec<Param> {
+/// Reads documents by their ids.
+pub(crate) fn documents_in<T: DeserializeOwned>(rows: &[PgRow]) -> Result<BTreeMap<String, T>> {
+    let document = |row: &PgRow| {
+        let parsed = serde_json::from_str(row.try_get("json")?);
+        Ok((row.try_get("id")?, parsed.map_err(|error| Error::Decode(Box::new(error)))?))
+    };
+    rows.iter().map(document).collect()
+}
+
+pub(crate) fn naming(kind: DocumentKind, keys: Vec<String>) -> Vec<Param> {
     vec![Param::Text(kind.as_str().to_owned()), Param::Texts(keys)]
 }
 

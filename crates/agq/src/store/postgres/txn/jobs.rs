@@ -17,6 +17,7 @@ use crate::store::{
             candidates::{Barred, Candidates, ClaimRequest, LockedJob, LockedJobs, wanted},
             held_rows::put,
             job_reads::JobReads,
+            lane_choice::LaneOverview,
             opening::ClaimReads,
         },
     },
@@ -240,29 +241,51 @@ impl PgTxn<'_> {
     fn look(&mut self, all: &[ClaimRequest<'_>], most: usize, now: Timestamp) -> Result<Look, Error> {
         self.write_claimable()?;
         let barred = self.barred(all)?;
-        let wanted = wanted(self.lanes, all, &barred);
-        let open = self.open_lanes(wanted, now)?;
-        self.hold_quantities(all, &barred, &open)?;
-        let counts = self.wanted_counts(all, &barred, &open, most)?;
+        let mut wanted = wanted(self.lanes, all, &barred);
+        wanted.retain(|lane| !self.closed_lanes.contains(lane));
+        let overview = self.overview(&wanted, all.len(), most)?;
+        let is_chosen = overview.is_some();
+        let (counts, mut is_short) = match overview {
+            Some(overview) => self.chosen_counts(all, &barred, &overview, now)?,
+            None => {
+                let open = self.open_lanes(&wanted, now)?;
+                self.hold_quantities(all, &barred, &open)?;
+                (open.into_iter().map(|lane| (lane, most)).collect(), false)
+            }
+        };
         let Candidates { jobs, rest_from } = self.candidates(&counts)?;
-        let has_chosen = counts.iter().map(|(_, count)| count).sum::<usize>() < most * open.len();
         let has_fewer = |(lane, count): &(i32, usize)| {
             rest_from.get(lane) == Some(&END) && jobs.get(lane).map_or(0, VecDeque::len) < *count
         };
-        let is_short = has_chosen && counts.iter().any(has_fewer);
+        is_short |= is_chosen && counts.iter().any(has_fewer);
         Ok(Look { barred, jobs, rest_from, is_short })
     }
 
+    /// Returns the number of jobs that the claims take from each lane that they have chosen, and
+    /// true if they found some of the chosen lanes closed.
+    fn chosen_counts(
+        &mut self,
+        all: &[ClaimRequest<'_>],
+        barred: &Barred,
+        overview: &LaneOverview,
+        now: Timestamp,
+    ) -> Result<(Vec<(i32, usize)>, bool), Error> {
+        let chosen = self.lanes_to_lock(all, barred, overview, now);
+        let open: BTreeSet<i32> = self.open_lanes(&chosen, now)?.into_iter().collect();
+        self.closed_lanes.extend(chosen.difference(&open));
+        let counts = self.choose(all, barred, overview, &open, now);
+        Ok((counts.into_iter().collect(), open.len() < chosen.len()))
+    }
+
     /// Locks the limits and budgets of `lanes`, and returns the lanes whose jobs may begin.
-    fn open_lanes(&mut self, lanes: BTreeSet<i32>, now: Timestamp) -> Result<Vec<i32>, Error> {
+    fn open_lanes(&mut self, lanes: &BTreeSet<i32>, now: Timestamp) -> Result<Vec<i32>, Error> {
+        let limits = lanes.iter().filter_map(|lane| self.lanes.limit_of(*lane)).map(str::to_owned).collect();
         let on_locked = self.on_locked_limits();
-        self.limits.settle(self.session, on_locked)?;
+        self.limits.settle_and_hold_free(self.session, on_locked, limits)?;
         self.budgets.settle(self.session)?;
-        let limits = lanes.iter().filter_map(|lane| self.lanes.limit_of(*lane)).map(str::to_owned);
-        self.limits.hold_free(self.session, limits.collect())?;
         let budgets = lanes.iter().filter_map(|lane| self.lanes.budget_of(*lane)).map(str::to_owned);
         self.budgets.hold_free(self.session, budgets.collect())?;
-        Ok(lanes.into_iter().filter(|lane| self.lets_begin(*lane, now)).collect())
+        Ok(lanes.iter().copied().filter(|lane| self.lets_begin(*lane, now)).collect())
     }
 
     /// Returns true if limit and budget of a lane let some job begin.

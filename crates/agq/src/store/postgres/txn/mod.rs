@@ -15,6 +15,7 @@ pub(crate) mod held_names;
 pub(crate) mod held_rows;
 pub(crate) mod job_reads;
 pub(crate) mod jobs;
+pub(crate) mod lane_choice;
 pub(crate) mod opening;
 pub(crate) mod quantities;
 pub(crate) mod retention;
@@ -94,6 +95,8 @@ pub(super) struct PgTxn<'b> {
     /// Jobs that decide about the new jobs of the batch, with the changes of this transaction.
     checked: Option<CheckedJobs>,
     claimed: ClaimedJobs,
+    /// Chosen lanes from which no job may begin, or whose bounds another transaction has locked.
+    closed_lanes: BTreeSet<i32>,
 }
 
 /// Failure of the last statements of a transaction.
@@ -145,6 +148,7 @@ impl<'b> PgTxn<'b> {
             reads,
             checked: None,
             claimed: ClaimedJobs::default(),
+            closed_lanes: BTreeSet::new(),
         }
     }
 
