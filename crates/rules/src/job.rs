@@ -332,6 +332,11 @@ impl Job {
         matches!(self.state, JobState::Completed | JobState::Cancelled | JobState::Discarded)
     }
 
+    /// Returns the holder of the claim, if the job is claimed.
+    pub fn active_holder(&self) -> Option<&str> {
+        self.holder.as_deref().filter(|_| self.state == JobState::Active)
+    }
+
     /// Returns the time at which the attempt times out, or `None` without a bound.
     fn attempt_over_at(&self) -> Option<Timestamp> {
         let started_at = self.started_at.filter(|_| self.timeout_ms > 0)?;

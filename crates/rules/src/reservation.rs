@@ -19,7 +19,7 @@ pub const RESERVATION_MS: u64 = 30_000;
 /// Answer for a job that a worker covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub enum Fit {
+enum Fit {
     /// The job may start.
     Starts,
     /// The job does not fit.
@@ -47,7 +47,7 @@ impl Placement {
     }
 
     /// Asks about the next job in order, which wants `wanted`.
-    pub fn ask(&self, wanted: &Quantities) -> Fit {
+    fn ask(&self, wanted: &Quantities) -> Fit {
         if fits(&self.offered, &self.taken, wanted) {
             Fit::Starts
         } else if fits(&self.offered, &self.used, wanted) {
@@ -60,7 +60,7 @@ impl Placement {
     }
 
     /// Reserves for the job that wants `wanted`.
-    pub fn reserve(&mut self, wanted: &Quantities) {
+    fn reserve(&mut self, wanted: &Quantities) {
         add(&mut self.taken, wanted);
         self.has_reservation = true;
     }
@@ -86,7 +86,7 @@ struct Reservation {
 impl Reservations {
     /// Reserves for a lane, instead of the lane for which `holder` reserved before. Returns false
     /// if another worker has a reservation for the lane.
-    pub fn reserve(&mut self, lane: u32, holder: &Arc<str>, now: Timestamp) -> bool {
+    fn reserve(&mut self, lane: u32, holder: &Arc<str>, now: Timestamp) -> bool {
         if let Some(known) = self.by_lane.get_mut(&lane) {
             if known.holder == *holder {
                 known.renewed_at = now;
@@ -105,8 +105,31 @@ impl Reservations {
         true
     }
 
+    /// Returns true if the first job of a lane, which wants `wanted`, may start on the worker of a
+    /// claim. Otherwise reserves for the job, if the worker may. A claim asks about lanes in the
+    /// order of their first jobs.
+    pub fn starts(
+        &mut self,
+        placement: &mut Placement,
+        (lane, wanted): (u32, &Quantities),
+        holder: &Arc<str>,
+        now: Timestamp,
+    ) -> bool {
+        match placement.ask(wanted) {
+            Fit::Starts => return true,
+            Fit::Waits => {}
+            Fit::HeldBack => self.held_back(holder),
+            Fit::MayReserve => {
+                if self.reserve(lane, holder, now) {
+                    placement.reserve(wanted);
+                }
+            }
+        }
+        false
+    }
+
     /// Records that the reservation of `holder` held a job back.
-    pub fn held_back(&mut self, holder: &str) {
+    fn held_back(&mut self, holder: &str) {
         let lane = self.by_holder.get(holder);
         if let Some(reservation) = lane.and_then(|lane| self.by_lane.get_mut(lane)) {
             reservation.has_held_back = true;
@@ -176,6 +199,18 @@ mod tests {
         assert!(all.reserve(large, &second, Timestamp(5)));
         all.held_back("b");
         assert!(all.reserve(large, &second, Timestamp(6)) && all.forget(large) && !all.forget(large));
+    }
+
+    #[test]
+    fn claim_starts_reserves_and_holds_back() {
+        let (holder, now): (Arc<str>, _) = ("a".into(), Timestamp(1));
+        let mut all = Reservations::default();
+        let mut claim = Placement::new(cpus(400), cpus(200));
+        let mut starts = |lane, wanted| all.starts(&mut claim, (lane, &cpus(wanted)), &holder, now);
+        assert!(starts(1, 200));
+        assert!(!starts(2, 300), "it does not fit, and is reserved for");
+        assert!(!starts(3, 200), "the reservation holds it back");
+        assert!(all.forget(2), "the reservation held a job back");
     }
 
     /// Number of jobs that end before a job that wants `large` starts on a worker with `offered`

@@ -8,10 +8,23 @@ use sqlx::{Result, Row, postgres::PgRow, query};
 
 use crate::store::postgres::{codec::decode, connection::Pool, sql_types};
 
-/// Query for the needs of the claimed jobs of a holder, or with NULL of all holders, each with the
-/// number of these jobs.
-const USED: &str = "SELECT j.holder, l.needs, count(*) FROM agq.jobs AS j JOIN agq.lanes AS l USING (lane) \
-     WHERE j.status = 1 AND ($1::text IS NULL OR j.holder = $1) GROUP BY j.holder, l.lane";
+/// Defines a query for the needs of claimed jobs by holder, each with the number of these jobs.
+macro_rules! needs_of_claimed {
+    ($condition:literal) => {
+        concat!(
+            "SELECT j.holder, l.needs, count(*) FROM agq.jobs AS j JOIN agq.lanes AS l USING (lane) \
+             WHERE j.status = 1 AND ",
+            $condition,
+            " GROUP BY j.holder, l.lane"
+        )
+    };
+}
+
+/// Query for the jobs of one holder, or with NULL of all holders.
+const USED: &str = needs_of_claimed!("($1::text IS NULL OR j.holder = $1)");
+/// Query for the jobs of the given holders. A transaction runs it after the statement that locks
+/// these workers, so that it sees all claims of earlier transactions with the locks.
+pub(super) const USED_BY: &str = needs_of_claimed!("j.holder = ANY ($1)");
 
 pub(super) async fn used_resources(
     pool: &Pool,

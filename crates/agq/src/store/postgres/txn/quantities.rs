@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use agenix_protocol::{documents::Quantities, time::Timestamp};
 use agenix_rules::{
     job::{Job, JobState},
-    reservation::{Fit, Placement},
+    reservation::Placement,
     resources,
 };
 use sqlx::{Result, Row, query};
@@ -15,7 +15,7 @@ use crate::store::{
     Claimant,
     postgres::{
         lane_cache::LaneCache,
-        quantities::used_of,
+        quantities::{USED_BY, used_of},
         sql_types,
         txn::{
             JobWrite, PgTxn,
@@ -28,11 +28,6 @@ use crate::store::{
 /// that no two transactions wait for each other.
 const LOCK: &str = "SELECT worker_id FROM agq.workers WHERE worker_id = ANY ($1) ORDER BY worker_id \
      FOR NO KEY UPDATE SKIP LOCKED";
-/// Query for the needs of the claimed jobs of holders, each with the number of these jobs. It is a
-/// statement after the lock, so that it sees all claims of earlier transactions with the lock.
-const USED: &str = "SELECT j.holder, l.needs, count(*) FROM agq.jobs AS j JOIN agq.lanes AS l USING (lane) \
-     WHERE j.status = 1 AND j.holder = ANY ($1) GROUP BY j.holder, l.lane";
-
 /// Quantities in use by the workers that a transaction has locked.
 #[derive(Debug, Default)]
 pub(crate) struct HeldQuantities {
@@ -44,7 +39,7 @@ pub(crate) struct HeldQuantities {
 impl HeldQuantities {
     /// Counts the quantities of a job whose claim begins or ends.
     fn count(&mut self, lanes: &LaneCache, before: Option<&Job>, job: &Job) {
-        let (from, to) = (before.and_then(active_holder), active_holder(job));
+        let (from, to) = (before.and_then(Job::active_holder), job.active_holder());
         if self.used.is_empty() || from == to {
             return;
         }
@@ -84,7 +79,7 @@ impl PgTxn<'_> {
         let locked = self.session.rows(query(LOCK).bind(&unknown))?;
         let locked = locked.iter().map(|row| row.try_get(0)).collect::<Result<Vec<String>>>()?;
         self.quantities.has_passed_over |= locked.len() < unknown.len();
-        let mut used = used_of(&self.session.rows(query(USED).bind(&locked))?)?;
+        let mut used = used_of(&self.session.rows(query(USED_BY).bind(&locked))?)?;
         let used = locked.into_iter().map(|holder| {
             let of_holder = used.remove(&holder).unwrap_or_default();
             (holder, of_holder)
@@ -125,25 +120,12 @@ impl PgTxn<'_> {
         lane: i32,
         now: Timestamp,
     ) -> bool {
-        let Some(wanted) = self.lanes.resources_of(lane) else { return true };
+        let Some(wanted) = self.lanes.resources_of(lane).cloned() else { return true };
         let Some(used) = self.quantities.used.get(&*claimant.holder) else { return false };
         let offered = || claimant.abilities.offered().cloned().unwrap_or_default();
         let placement = placement.get_or_insert_with(|| Placement::new(offered(), used.clone()));
-        match placement.ask(wanted) {
-            Fit::Starts => true,
-            Fit::Waits => false,
-            Fit::HeldBack => {
-                self.lanes.reservations.held_back(&claimant.holder);
-                false
-            }
-            Fit::MayReserve => {
-                let wanted = wanted.clone();
-                if self.lanes.reservations.reserve(lane.cast_unsigned(), &claimant.holder, now) {
-                    placement.reserve(&wanted);
-                }
-                false
-            }
-        }
+        let first = (lane.cast_unsigned(), &wanted);
+        self.lanes.reservations.starts(placement, first, &claimant.holder, now)
     }
 
     /// Counts the quantities of a job whose claim begins or ends. Announces ready jobs if some may
@@ -158,8 +140,4 @@ impl PgTxn<'_> {
             _ => false,
         };
     }
-}
-
-fn active_holder(job: &Job) -> Option<&str> {
-    job.holder.as_deref().filter(|_| job.state == JobState::Active)
 }

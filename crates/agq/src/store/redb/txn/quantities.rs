@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use agenix_protocol::{documents::Quantities, time::Timestamp};
 use agenix_rules::{
     job::{Job, JobState},
-    reservation::{Fit, Placement, Reservations},
+    reservation::{Placement, Reservations},
     resources,
 };
 
@@ -55,20 +55,7 @@ impl HeldQuantities {
         now: Timestamp,
     ) -> bool {
         let placement = placement.get_or_insert_with(|| self.placement(claimant));
-        match placement.ask(wanted) {
-            Fit::Starts => true,
-            Fit::Waits => false,
-            Fit::HeldBack => {
-                self.reservations.held_back(&claimant.holder);
-                false
-            }
-            Fit::MayReserve => {
-                if self.reservations.reserve(lane, &claimant.holder, now) {
-                    placement.reserve(wanted);
-                }
-                false
-            }
-        }
+        self.reservations.starts(placement, (lane, wanted), &claimant.holder, now)
     }
 }
 
@@ -111,7 +98,7 @@ impl WriteTxn<'_> {
         let Some(wanted) = lanes.needs_of(job.lane).and_then(|needs| needs.resources.as_deref()) else {
             return;
         };
-        let (from, to) = (before.and_then(active_holder), active_holder(job));
+        let (from, to) = (before.and_then(Job::active_holder), job.active_holder());
         if from != to {
             from.into_iter().for_each(|holder| quantities.end(holder, wanted));
             to.into_iter().for_each(|holder| quantities.begin(holder, wanted));
@@ -122,8 +109,4 @@ impl WriteTxn<'_> {
             self.arrived.jobs |= quantities.reservations.forget(job.lane);
         }
     }
-}
-
-fn active_holder(job: &Job) -> Option<&str> {
-    job.holder.as_deref().filter(|_| job.state == JobState::Active)
 }
