@@ -220,6 +220,22 @@ pub fn limit(plan_id: &PlanId, plan: &Plan) -> Option<(String, LimitTerms)> {
     Some((format!("plan:{plan_id}"), terms))
 }
 
+/// Returns the limit of a job of the Open Job Spec, and its key: the one that the job names, or that
+/// of its plan. Rejects both, because a job has one limit.
+pub fn limit_of_job(
+    given: Option<(String, LimitTerms)>,
+    of_plan: Option<(&PlanId, &Plan)>,
+) -> Result<Option<(String, LimitTerms)>, Rejection> {
+    let Some((plan_id, plan)) = of_plan else { return Ok(given) };
+    match (given, limit(plan_id, plan)) {
+        (Some(_), Some(_)) => Err(Rejection::InvalidJob(format!(
+            "options.rate_limit is given, and the plan {plan_id} has max_running or rate for all its jobs, and a job has one \
+             limit: leave options.rate_limit out"
+        ))),
+        (given, of_plan) => Ok(given.or(of_plan)),
+    }
+}
+
 /// Returns the needs of jobs that run the plan and have no options of their own: its commands, its
 /// `requires`, and the tags of its sandbox profile and of the secrets of its tasks. Workers do not
 /// declare paths: a plan with a path requires a tag instead.

@@ -17,7 +17,6 @@ use agenix_rules::{
     budget::{Booking, JobBudget},
     capability::Needs,
     job::{Job, JobOverrides, JobParams, NewJob, Ojs, QueuePosition},
-    limit::LimitTerms,
     ojs::{self, DEFAULT_QUEUE, JobSubmission, OJS_PLAN, OJS_TAG},
     owner::Owner,
     plan,
@@ -197,7 +196,7 @@ fn prepare_job(app: &AppState, submitted: JobSubmission, plan: Option<&Plan>) ->
     let default = if plan.is_some() { READY } else { DEFAULT_QUEUE };
     let queue = submitted.queue.unwrap_or_else(|| default.to_owned());
     let given = submitted.ojs.limit.clone().zip(submitted.limit);
-    let (key, limit) = limit_of(given, submitted.plan_id.as_ref().zip(plan))?.unzip();
+    let (key, limit) = plan::limit_of_job(given, submitted.plan_id.as_ref().zip(plan))?.unzip();
     let needs = Needs { limit: key.clone(), ..plan.map_or_else(ojs_needs, plan::needs) };
     let own_retries = submitted.ojs.retry.as_ref().map(|retry| retry.max_attempts.saturating_sub(1));
     let plan_timeout = plan.map(|plan| {
@@ -221,22 +220,6 @@ fn prepare_job(app: &AppState, submitted: JobSubmission, plan: Option<&Plan>) ->
         limit,
     };
     Ok(PreparedJob { new: NewJob { job_id, input: submitted.input.into(), own: None }, own })
-}
-
-/// Returns the limit of a job, and its key: the one that the job names, or that of its plan.
-fn limit_of(
-    given: Option<(String, LimitTerms)>,
-    of_plan: Option<(&PlanId, &Plan)>,
-) -> Result<Option<(String, LimitTerms)>> {
-    let Some((plan_id, plan)) = of_plan else { return Ok(given) };
-    match (given, plan::limit(plan_id, plan)) {
-        (Some(_), Some(_)) => Err(Rejection::InvalidJob(format!(
-            "options.rate_limit is given, and the plan {plan_id} has max_running or rate for all its jobs, and a job has one \
-             limit: leave options.rate_limit out"
-        ))
-        .into()),
-        (given, of_plan) => Ok(given.or(of_plan)),
-    }
 }
 
 fn charge_to(own: &mut JobOverrides, budget: JobBudget) {
@@ -319,27 +302,4 @@ fn stored(prepared: PreparedJob, action: &Action, index: u64, now: Timestamp) ->
     let place = QueuePosition { lane: 0, seq: 0 };
     let job: Job = new.job(action, index, place, &JobParams::default(), now);
     StoredJob { job, queue, needs, input: new.input.into(), results: None }
-}
-
-#[cfg(test)]
-mod tests {
-    use agenix_protocol::documents::{Plan, parse};
-
-    use super::{LimitTerms, limit_of};
-
-    #[test]
-    fn job_has_the_limit_that_it_names_or_that_of_its_plan() {
-        let plan: Plan = parse(br#"{"tasks":[{"task_number":1,"command":"a"}],"max_running":2}"#).unwrap();
-        let unbounded = Plan { max_running: None, ..plan.clone() };
-        let plan_id = "p".parse().unwrap();
-        let given = || Some(("k".to_owned(), LimitTerms { concurrency: Some(1), ..LimitTerms::default() }));
-        let of_plan = LimitTerms { concurrency: Some(2), ..LimitTerms::default() };
-        assert_eq!(limit_of(None, Some((&plan_id, &plan))).unwrap(), Some(("plan:p".into(), of_plan)));
-        for plan in [None, Some((&plan_id, &unbounded))] {
-            assert_eq!(limit_of(given(), plan).unwrap(), given());
-            assert_eq!(limit_of(None, plan).unwrap(), None);
-        }
-        let both = limit_of(given(), Some((&plan_id, &plan))).unwrap_err().to_string();
-        assert!(both.contains("leave options.rate_limit out"), "{both}");
-    }
 }

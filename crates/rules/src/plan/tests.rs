@@ -5,7 +5,8 @@ use agenix_protocol::{
     limits::Limits,
 };
 
-use super::{check, check_size, limit, needs};
+use super::{check, check_size, limit, limit_of_job, needs};
+use crate::limit::LimitTerms;
 
 fn plan(tasks: &str) -> Plan {
     parse(format!(r#"{{"tasks":[{tasks}]}}"#).as_bytes()).unwrap()
@@ -249,4 +250,20 @@ fn plan_has_the_limit_of_its_bounds() {
     let none = Plan { max_running: Some(0), ..unbounded };
     let refused = check(&none, &Limits::default()).unwrap_err().to_string();
     assert!(refused.ends_with("max_running is 0: use 1 or more"), "{refused}");
+}
+
+#[test]
+fn job_has_the_limit_that_it_names_or_that_of_its_plan() {
+    let plan: Plan = parse(br#"{"tasks":[{"task_number":1,"command":"a"}],"max_running":2}"#).unwrap();
+    let unbounded = Plan { max_running: None, ..plan.clone() };
+    let plan_id = "p".parse().unwrap();
+    let given = || Some(("k".to_owned(), LimitTerms { concurrency: Some(1), ..LimitTerms::default() }));
+    let of_plan = LimitTerms { concurrency: Some(2), ..LimitTerms::default() };
+    assert_eq!(limit_of_job(None, Some((&plan_id, &plan))).unwrap(), Some(("plan:p".into(), of_plan)));
+    for plan in [None, Some((&plan_id, &unbounded))] {
+        assert_eq!(limit_of_job(given(), plan).unwrap(), given());
+        assert_eq!(limit_of_job(None, plan).unwrap(), None);
+    }
+    let both = limit_of_job(given(), Some((&plan_id, &plan))).unwrap_err().to_string();
+    assert!(both.contains("leave options.rate_limit out"), "{both}");
 }
