@@ -4,6 +4,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use agenix_protocol::limits::Limits;
+use agenix_rules::fair_share::ShareTerms;
 use clap::ValueEnum;
 use serde::Deserialize;
 
@@ -37,6 +38,8 @@ pub(crate) struct Settings {
     pub(crate) keep_ended_count: u64,
     /// Maximum number of bytes of all blobs; 0 for no limit.
     pub(crate) keep_blob_bytes: u64,
+    /// Weights of named shares, and queues in which priorities decide before shares.
+    pub(crate) share_terms: ShareTerms,
     /// Set if workers that fail far more often than others are quarantined.
     pub(crate) quarantine: bool,
     pub(crate) brpop_reply: PopReply,

@@ -102,6 +102,11 @@ id!(
     QueueName, "queue", MAX_ID_BYTES, "'.', '_', '-'", b"._-"
 );
 
+id!(
+    /// Name of a share of a queue that submitters choose.
+    ShareName, "share", MAX_ID_BYTES, "'.', '_', '-'", b"._-"
+);
+
 #[cfg(test)]
 mod tests {
     use super::{JobId, PlanId, WorkerId};

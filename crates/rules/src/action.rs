@@ -77,6 +77,7 @@ pub fn options(action: &ActionSubmission) -> ActionOptions {
         resources: action.resources.clone(),
         concurrency: action.concurrency.clone(),
         unique: action.unique.clone(),
+        share: action.share.clone(),
         inputs_hash: inputs::hash_of_inputs(action),
     };
     ActionOptions { run_at: action.run_at, delay_ms, open: action.open, scheduling }

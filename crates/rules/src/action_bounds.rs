@@ -12,6 +12,7 @@ use crate::{
     action::Action,
     capability::Needs,
     concurrency_key,
+    fair_share::share_of,
     job::{JobOverrides, JobParams, Ojs, Unique},
     limit::LimitTerms,
     ojs::PLAN_PREFIX,
@@ -90,11 +91,12 @@ fn with_limit(
 }
 
 /// Returns the needs of each job of an action, without its limit and its budget: those of the plan
-/// with the quantities of the action.
+/// with the quantities and the share of the action.
 pub fn needs(action: &Action, plan: &Plan) -> Needs {
     let resources = plan.requires.resources.overridden(&action.wishes.scheduling.resources);
     let resources = (!resources.is_empty()).then(|| Box::new(resources));
-    Needs { resources, ..plan::needs(plan) }
+    let share = share_of(action.wishes.scheduling.share.as_ref(), action.owner.as_ref());
+    Needs { resources, share, ..plan::needs(plan) }
 }
 
 /// Checks that a job of `action` with the needs `stored` can run the plan that has the id of its
@@ -105,10 +107,10 @@ pub fn check_same_needs(
     plan_id: &PlanId,
     stored: &Needs,
 ) -> Result<(), Rejection> {
-    // Limit and budget belong to the job, and not to its plan, unless the plan has bounds.
+    // Limit, budget and share belong to the job, and not to its plan, unless the plan has bounds.
     let of_plan = plan::limit(plan_id, plan).map(|(key, _)| key);
     let (limit, budget) = (of_plan.or_else(|| stored.limit.clone()), stored.budget.clone());
-    let now = Needs { limit, budget, ..needs(action, plan) };
+    let now = Needs { limit, budget, share: stored.share.clone(), ..needs(action, plan) };
     if now == *stored { Ok(()) } else { Err(Rejection::PlanReplaced(plan_id.clone())) }
 }
 
@@ -132,6 +134,7 @@ mod tests {
     use crate::{
         action::{ActionOptions, SchedulingOptions},
         budget::JobBudget,
+        owner::Owner,
     };
 
     type Own = Option<Arc<JobOverrides>>;
@@ -265,6 +268,24 @@ mod tests {
         for key in [None, Some("plan:p"), Some("action:a")] {
             assert!(may_retry(&unbounded, key), "{key:?}");
         }
+    }
+
+    #[test]
+    fn jobs_belong_to_the_share_of_their_owner_or_to_the_named_one() {
+        let plan: Plan = parse(br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#).unwrap();
+        let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
+        let unowned = needs(&action, &plan);
+        assert_eq!(unowned.share, None);
+        let of_alice = Action { owner: Some(Owner::new("client", "alice")), ..action };
+        assert_eq!(needs(&of_alice, &plan).share.as_deref(), Some("client:alice"));
+        // A job that was stored before there were shares.
+        assert_eq!(check_same_needs(&of_alice, &plan, &of_alice.plan_id, &unowned), Ok(()));
+        let scheduling =
+            SchedulingOptions { share: Some("night".parse().unwrap()), ..SchedulingOptions::default() };
+        let wishes = ActionOptions { scheduling, ..ActionOptions::default() };
+        let bounded = Action { wishes, max_running: Some(1), ..of_alice };
+        let own = overrides(&bounded, &plan, &JobParams::default()).unwrap();
+        assert_eq!(own.needs.share.as_deref(), Some("share:night"));
     }
 
     #[test]

@@ -35,13 +35,17 @@ pub struct Needs {
     /// Quantities that one job uses while it runs. Never empty, and no amount is 0.
     #[serde(default)]
     pub resources: Option<Box<Quantities>>,
+    /// Share of the queue that the job belongs to. Jobs of a share wait in lanes of their own.
+    #[serde(default)]
+    pub share: Option<String>,
 }
 
 impl Serialize for Needs {
     /// Leaves out trailing fields without a value, because stores compare encoded needs with those
     /// of earlier versions.
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let optional = [self.limit.is_some(), self.budget.is_some(), self.resources.is_some()];
+        let optional =
+            [self.limit.is_some(), self.budget.is_some(), self.resources.is_some(), self.share.is_some()];
         let written = optional.iter().rposition(|is_given| *is_given).map_or(0, |last| last + 1);
         let mut fields = to.serialize_struct("Needs", 3 + written)?;
         fields.serialize_field("tools", &self.tools)?;
@@ -55,6 +59,9 @@ impl Serialize for Needs {
         }
         if written > 2 {
             fields.serialize_field("resources", &self.resources)?;
+        }
+        if written > 3 {
+            fields.serialize_field("share", &self.share)?;
         }
         fields.end()
     }

@@ -71,6 +71,7 @@ pub mod capability;
 pub mod concurrency_key;
 pub mod cron;
 pub mod explain;
+pub mod fair_share;
 mod hash;
 mod input_type;
 pub mod job;

@@ -14,6 +14,8 @@ pub const MAX_AGENT_DELAY_MS: u64 = 86_400_000;
 
 /// First part of the name of an owner that is an agent.
 const AGENT: &str = "agent:";
+/// First part of the name of an owner that is an admin.
+const ADMIN: &str = "admin:";
 
 /// Owner of a record: role and name of the key that submitted it, as `client:alice`. Nobody owns
 /// what the session key submits.
@@ -36,6 +38,11 @@ impl Owner {
     pub fn budget_name(&self) -> Option<&str> {
         let (role, name) = self.0.split_once(':')?;
         matches!(role, "client" | "agent").then_some(name)
+    }
+
+    /// Returns true if the owner is an admin.
+    pub fn is_admin(&self) -> bool {
+        self.0.starts_with(ADMIN)
     }
 
     fn is_agent(&self) -> bool {

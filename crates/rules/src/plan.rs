@@ -257,6 +257,7 @@ pub fn needs(plan: &Plan) -> Needs {
         limit: None,
         budget: None,
         resources: resources.map(Box::new),
+        share: None,
     }
 }
 

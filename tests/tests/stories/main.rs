@@ -69,6 +69,7 @@ mod secrets;
 mod session_leader;
 mod settings;
 mod shared_action;
+mod shares;
 mod signals;
 mod signed_orders;
 mod specifications;

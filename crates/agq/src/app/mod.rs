@@ -24,7 +24,7 @@ use crate::{
     registry::{
         backups::Backups, budgets::Budgets, challenges::Challenges, connections::ConnectionRegistry,
         event_log::EventLog, job_times::JobTimes, last_figures::LastFigures,
-        output_handovers::OutputHandovers, pubsub::PubSub, queue_limits::QueueLimitCache,
+        output_handovers::OutputHandovers, pubsub::PubSub, queue_limits::QueueLimitCache, shares::Shares,
         throughput::Throughput,
     },
     settings::Settings,
@@ -50,6 +50,7 @@ pub(crate) struct AppState {
     pub(crate) challenges: Challenges,
     pub(crate) backups: Backups,
     pub(crate) budgets: Budgets,
+    pub(crate) shares: Shares,
     pub(crate) connections: ConnectionRegistry,
     pub(crate) events: EventLog,
     pub(crate) throughput: Throughput,

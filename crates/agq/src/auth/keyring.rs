@@ -14,6 +14,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     budget::Budget,
+    fair_share::KeyShares,
     owner::{AgentTerms, Owner},
     rejection::Rejection,
 };
@@ -113,9 +114,9 @@ impl Identity {
     }
 }
 
-/// Keys with their identities, and the budgets of their names. `Debug` shows no key.
+/// Keys with their identities, the budgets of their names, and their shares. `Debug` shows no key.
 #[derive(Debug, Default)]
-pub(crate) struct SessionKeys(Vec<(KeyHash, Identity)>, BudgetTerms);
+pub(crate) struct SessionKeys(Vec<(KeyHash, Identity)>, BudgetTerms, Vec<(Owner, KeyShares)>);
 
 impl SessionKeys {
     /// Fails if the key is already in the set.
@@ -161,6 +162,15 @@ impl SessionKeys {
 
     pub(crate) fn budgets(&self) -> &BudgetTerms {
         &self.1
+    }
+
+    /// Sets the shares of a client or agent.
+    pub(crate) fn set_shares(&mut self, role: Role, name: &str, shares: KeyShares) {
+        self.2.push((Owner::new(role.as_str(), name), shares));
+    }
+
+    pub(crate) fn shares(&self) -> &[(Owner, KeyShares)] {
+        &self.2
     }
 
     pub(crate) fn has_admin(&self) -> bool {

@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use agenix_protocol::ids::QueueName;
+use agenix_protocol::ids::{QueueName, ShareName};
 use agenix_rules::{
     budget::{Budget, BudgetOptions},
+    fair_share::KeyShares,
     owner::AgentTerms,
 };
 use secrecy::SecretString;
@@ -13,12 +14,15 @@ use serde::{
     de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
+use super::share_weight::ShareWeight;
+
 /// Key of an agent, with its terms.
 #[derive(Debug, Clone)]
 pub(super) struct AgentEntry {
     pub(super) key: SecretString,
     pub(super) terms: AgentTerms,
     pub(super) budget: Option<Budget>,
+    pub(super) shares: KeyShares,
 }
 
 /// Value of an agent that is a table.
@@ -28,6 +32,9 @@ struct AgentTable {
     key: SecretString,
     queues: Option<BTreeSet<QueueName>>,
     budget: Option<BudgetOptions>,
+    weight: Option<ShareWeight>,
+    #[serde(default)]
+    shares: BTreeSet<ShareName>,
 }
 
 impl<'de> Deserialize<'de> for AgentEntry {
@@ -46,15 +53,22 @@ impl<'de> Visitor<'de> for EntryVisitor {
     }
 
     fn visit_str<E: Error>(self, key: &str) -> Result<AgentEntry, E> {
-        Ok(AgentEntry { key: key.to_owned().into(), terms: AgentTerms::default(), budget: None })
+        Ok(AgentEntry {
+            key: key.to_owned().into(),
+            terms: AgentTerms::default(),
+            budget: None,
+            shares: KeyShares::default(),
+        })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<AgentEntry, A::Error> {
-        let AgentTable { key, queues, budget } = AgentTable::deserialize(MapAccessDeserializer::new(table))?;
+        let AgentTable { key, queues, budget, weight, shares } =
+            AgentTable::deserialize(MapAccessDeserializer::new(table))?;
         if queues.as_ref().is_some_and(BTreeSet::is_empty) {
             return Err(Error::custom("queues is empty: name a queue, or leave it out for all queues"));
         }
-        Ok(AgentEntry { key, terms: AgentTerms { queues }, budget: budget.map(Budget::from) })
+        let shares = KeyShares { weight: weight.map(ShareWeight::get), named: shares };
+        Ok(AgentEntry { key, terms: AgentTerms { queues }, budget: budget.map(Budget::from), shares })
     }
 }
 

@@ -1,19 +1,26 @@
-//! Keys of clients in the config file: `"name" = "sha256:…"`, or a table with a budget.
+//! Keys of clients in the config file: `"name" = "sha256:…"`, or a table with a budget and shares.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
-use agenix_rules::budget::{Budget, BudgetOptions};
+use agenix_protocol::ids::ShareName;
+use agenix_rules::{
+    budget::{Budget, BudgetOptions},
+    fair_share::KeyShares,
+};
 use secrecy::SecretString;
 use serde::{
     Deserialize, Deserializer,
     de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-/// Key of a client, with its budget.
+use super::share_weight::ShareWeight;
+
+/// Key of a client, with its budget and its shares.
 #[derive(Debug, Clone)]
 pub(super) struct ClientEntry {
     pub(super) key: SecretString,
     pub(super) budget: Option<Budget>,
+    pub(super) shares: KeyShares,
 }
 
 /// Value of a client that is a table.
@@ -22,6 +29,9 @@ pub(super) struct ClientEntry {
 struct ClientTable {
     key: SecretString,
     budget: Option<BudgetOptions>,
+    weight: Option<ShareWeight>,
+    #[serde(default)]
+    shares: BTreeSet<ShareName>,
 }
 
 impl<'de> Deserialize<'de> for ClientEntry {
@@ -40,12 +50,14 @@ impl<'de> Visitor<'de> for EntryVisitor {
     }
 
     fn visit_str<E: Error>(self, key: &str) -> Result<ClientEntry, E> {
-        Ok(ClientEntry { key: key.to_owned().into(), budget: None })
+        Ok(ClientEntry { key: key.to_owned().into(), budget: None, shares: KeyShares::default() })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<ClientEntry, A::Error> {
-        let ClientTable { key, budget } = ClientTable::deserialize(MapAccessDeserializer::new(table))?;
-        Ok(ClientEntry { key, budget: budget.map(Budget::from) })
+        let ClientTable { key, budget, weight, shares } =
+            ClientTable::deserialize(MapAccessDeserializer::new(table))?;
+        let shares = KeyShares { weight: weight.map(ShareWeight::get), named: shares };
+        Ok(ClientEntry { key, budget: budget.map(Budget::from), shares })
     }
 }
 
@@ -61,7 +73,7 @@ mod tests {
     fn read(value: &str) -> Result<(String, Option<Budget>), String> {
         let mut table: BTreeMap<String, ClientEntry> =
             toml::from_str(&format!("one = {value}")).map_err(|error| error.message().to_owned())?;
-        let ClientEntry { key, budget } = table.remove("one").unwrap();
+        let ClientEntry { key, budget, .. } = table.remove("one").unwrap();
         Ok((key.expose_secret().to_owned(), budget))
     }
 
@@ -78,6 +90,8 @@ mod tests {
     #[test]
     fn client_with_other_fields_or_a_wrong_budget_is_refused() {
         for (value, words) in [
+            ("{ key = 'k', weight = 0 }", "weight is 0: use 1 to 1000"),
+            ("{ key = 'k', shares = ['a b'] }", "share 'a b' is not valid"),
             ("{ key = 'k', queues = ['q'] }", "unknown field `queues`"),
             ("{ budget = { per = '24h' } }", "missing field `key`"),
             ("{ key = 'k', budget = { jobs = 1 } }", "missing field `per`"),

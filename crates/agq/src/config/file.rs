@@ -68,7 +68,7 @@ mod tests {
             "bind = '127.0.0.1'\nport = 0\nno-tcp = false\nsocket = 's'\ntls-cert = 'c'\ntls-key = 'k'\n\
              tls-client-ca = 'ca'\ninsecure = true\ndata-dir = 'd'\nblob-dir = 'b'\nblobs = 'off'\nsession-key-file = 'f'\naudit-log = 'a'\n\
              heartbeat-interval = 30\nheartbeat-factor = 3\njob-timeout = 60\nstart-timeout = 0.5\n\
-             keep-ended = 60\nkeep-dead = 60\nkeep-ended-count = 1\nkeep-blob-bytes = 1\nno-quarantine = true\nbrpop-reply = 'pair'\nauth-errors = 'plain'\n\
+             keep-ended = 60\nkeep-dead = 60\nkeep-ended-count = 1\nkeep-blob-bytes = 1\nno-quarantine = true\nshare-weights = 'a=1'\npriority-queues = 'q'\nbrpop-reply = 'pair'\nauth-errors = 'plain'\n\
              max-message-bytes = 1\nmax-elements = 1\nmax-plan-bytes = 1\nmax-tasks = 1\nmax-inputs = 1\nmax-concurrency-keys = 1\n\
              max-pipeline = 1\nmax-connections-per-ip = 1\nmax-commands-per-second = 1\nmax-auth-failures = 1\n\
              [admins]\nroot = 'r'\n[clients]\nalice = 'a'\n[workers]\n'worker-001' = 'w'\n\

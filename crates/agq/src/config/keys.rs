@@ -51,6 +51,7 @@ impl KeySource {
             if let Some(budget) = client.budget {
                 keys.add_budget(name, budget);
             }
+            keys.set_shares(Role::Client, name, client.shares.clone());
         }
         for (role, table) in [(Role::Admin, &file.admins), (Role::Worker, &file.workers)] {
             for (name, key) in table {
@@ -62,6 +63,7 @@ impl KeySource {
             if let Some(budget) = agent.budget {
                 keys.add_budget(name, budget);
             }
+            keys.set_shares(Role::Agent, name, agent.shares.clone());
         }
         Ok(keys)
     }

@@ -8,6 +8,7 @@ mod file;
 mod keys;
 mod options;
 mod settings;
+mod share_weight;
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},

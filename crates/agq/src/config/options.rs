@@ -197,6 +197,13 @@ options! {
         require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new(),
         hide_possible_values = true)]
     no_quarantine: bool,
+    /// Weights of named shares, as night=3,ci=1: a share of weight 3 gets three times the claims of
+    /// one of weight 1, which is the weight of all others
+    #[arg(long, env = "AGQ_SHARE_WEIGHTS", value_name = "NAME=WEIGHT,…", help_heading = JOBS)]
+    share_weights: String,
+    /// Queues in which priorities decide before shares, with commas between their names
+    #[arg(long, env = "AGQ_PRIORITY_QUEUES", value_name = "QUEUE,…", help_heading = JOBS)]
+    priority_queues: String,
     /// Reply of BRPOP for one key: the value alone, or the pair of key and value as in Redis
     /// [default: auto]
     #[arg(long, env = "AGQ_BRPOP_REPLY", value_name = "SHAPE", value_enum, help_heading = JOBS)]

@@ -3,10 +3,17 @@
 
 use std::time::Duration;
 
-use agenix_protocol::limits::{DEFAULT_JOB_TIMEOUT_SECS, Limits};
-use anyhow::bail;
+use agenix_protocol::{
+    ids::QueueName,
+    limits::{DEFAULT_JOB_TIMEOUT_SECS, Limits},
+};
+use agenix_rules::fair_share::ShareTerms;
+use anyhow::{Context, bail};
 
-use super::options::{DurabilityOption, Options};
+use super::{
+    options::{DurabilityOption, Options},
+    share_weight,
+};
 use crate::{
     settings::Settings,
     store::{Durability, OpenOptions},
@@ -45,10 +52,20 @@ impl Options {
             keep_dead_ms: bound("keep-dead", self.keep_dead.unwrap_or(30.0 * DAY_SECS))?,
             keep_ended_count: self.keep_ended_count.unwrap_or(1_000_000),
             keep_blob_bytes: self.keep_blob_bytes.unwrap_or_default(),
+            share_terms: self.share_terms()?,
             quarantine: !self.no_quarantine.unwrap_or_default(),
             brpop_reply: self.brpop_reply.unwrap_or_default(),
             auth_errors: self.auth_errors.unwrap_or_default(),
         })
+    }
+
+    fn share_terms(&self) -> anyhow::Result<ShareTerms> {
+        let weights = share_weight::parse(self.share_weights.as_deref().unwrap_or_default())?;
+        let queues = self.priority_queues.as_deref().unwrap_or_default();
+        let queues = queues.split(',').map(str::trim).filter(|queue| !queue.is_empty());
+        let priority_queues = queues.map(|queue| Ok(queue.parse::<QueueName>()?.as_str().to_owned()));
+        let priority_queues = priority_queues.collect::<anyhow::Result<_>>().context("priority-queues")?;
+        Ok(ShareTerms { weights, priority_queues, ..ShareTerms::default() })
     }
 
     pub(super) fn opening(&self) -> OpenOptions {
@@ -129,6 +146,15 @@ mod tests {
         let limits = settings.limits;
         assert_eq!((limits.max_tasks, limits.max_commands_per_sec), (0, 7));
         assert_eq!((limits.max_connections_per_ip, limits.max_auth_failures), (8, 9));
+    }
+
+    #[test]
+    fn share_terms_name_weights_and_queues() {
+        let terms = settings("share-weights = 'night=3'\npriority-queues = 'gpu, fast'").unwrap().share_terms;
+        assert_eq!(terms.weight_of(Some("share:night")), 3);
+        assert_eq!(terms.priority_queues.into_iter().collect::<Vec<_>>(), ["fast", "gpu"]);
+        let error = format!("{:#}", settings("priority-queues = 'a b'").unwrap_err());
+        assert!(error.contains("priority-queues: queue 'a b' is not valid"), "{error}");
     }
 
     #[test]

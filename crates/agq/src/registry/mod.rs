@@ -11,4 +11,5 @@ pub(crate) mod output_handovers;
 pub(crate) mod pubsub;
 pub(crate) mod queue_limits;
 pub(crate) mod resource_figures;
+pub(crate) mod shares;
 pub(crate) mod throughput;

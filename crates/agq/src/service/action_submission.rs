@@ -46,6 +46,7 @@ pub(crate) async fn submit(
     if let Some(agent) = by.agent {
         agent.terms.check(&submission, now)?;
     }
+    app.shares.terms().check_named(submission.share.as_ref(), by.owner)?;
     let queue = submission.queue.as_ref().map_or(READY, |queue| queue.as_str());
     check_capacity(app, &[(queue.to_owned(), submission.inputs.len() as u64)].into()).await?;
     let action_id = submission.action_id.clone().unwrap_or_else(|| app.clock.action_id());
@@ -204,4 +205,48 @@ pub(crate) async fn add_inputs(
         Box::pin(staged_jobs::recheck(app, &action.plan_id, action_id)).await?;
     }
     Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::{parse, parse_object};
+    use agenix_rules::{fair_share::KeyShares, owner::Owner};
+
+    use super::submit;
+    use crate::{
+        app::Submitter,
+        service::{plans, schedules, workflow},
+        startup::services::without_tasks,
+    };
+
+    const PLAN: &[u8] = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#;
+    const ACTION: &str = r#"{"plan_id":"p","inputs":[{}],"share":"night"}"#;
+
+    #[tokio::test]
+    async fn shares_are_named_by_those_whom_an_admin_lets() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        let [alice, bob] = ["alice", "bob"].map(|name| Owner::new("client", name));
+        let named = KeyShares { named: ["night".parse().unwrap()].into(), ..KeyShares::default() };
+        app.shares.set_keys(&[(alice.clone(), named)]);
+        plans::submit(&app, Submitter::NOBODY, PLAN).await.unwrap();
+        let schedule = format!(r#"{{"name":"s","expression":"* * * * *","action":{ACTION}}}"#);
+        let workflow = format!(r#"{{"name":"w","steps":[{ACTION}]}}"#);
+        for (owner, is_right) in [(&alice, true), (&bob, false)] {
+            let by = Submitter { owner: Some(owner), ..Submitter::NOBODY };
+            let action = submit(&app, by, parse(ACTION.as_bytes()).unwrap()).await.map(drop);
+            let schedule =
+                schedules::set(&app, Some(owner), parse_object(schedule.as_bytes()).unwrap(), true).await;
+            let workflow =
+                workflow::submit(&app, Some(owner), parse_object(workflow.as_bytes()).unwrap()).await;
+            for outcome in [action, schedule.map(drop), workflow.map(drop)] {
+                let refused = outcome.err().map(|error| error.to_string());
+                assert_eq!(refused.is_none(), is_right, "{owner}: {refused:?}");
+                assert!(refused.is_none_or(|text| text.contains("may not use the share 'night'")));
+            }
+        }
+        let lanes = app.store.lanes().await.unwrap();
+        let shares: Vec<_> = lanes.iter().map(|lane| lane.needs.share.as_deref()).collect();
+        assert_eq!(shares, [Some("share:night")]);
+    }
 }

@@ -52,12 +52,19 @@ pub(crate) struct SubmissionContext<'c> {
     pub(crate) before: Option<StepInputs<'c>>,
 }
 
-/// `takes_inputs` is true if an action without inputs gets the outputs of the step before.
-pub(crate) async fn check(app: &AppState, document: &RawValue, takes_inputs: bool) -> Result<()> {
+/// Checks a document of an owner. `takes_inputs` is true if an action without inputs gets the
+/// outputs of the step before.
+pub(crate) async fn check(
+    app: &AppState,
+    owner: Option<&Owner>,
+    document: &RawValue,
+    takes_inputs: bool,
+) -> Result<()> {
     if !is_action(document) {
         return read_job(app, document).map(drop);
     }
     let mut submission = read_action(document)?;
+    app.shares.terms().check_named(submission.share.as_ref(), owner)?;
     let plan = lookup::plan(app, &submission.plan_id).await?;
     if takes_inputs && submission.inputs.is_empty() {
         // The inputs are the outputs of the step before, which do not exist yet.

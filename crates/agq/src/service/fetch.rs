@@ -113,6 +113,7 @@ async fn claimant(app: &AppState, worker: Option<&Worker>, request: &OjsFetch) -
         holder: worker.map_or(NOBODY, |worker| worker.worker_id.as_str()).into(),
         abilities,
         queues: request.queues.clone().into(),
+        share_terms: app.shares.terms(),
         visibility_ms: request.visibility_timeout_ms,
     })
 }

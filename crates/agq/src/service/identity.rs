@@ -44,9 +44,10 @@ pub(crate) async fn claimant(
     queues: Arc<[String]>,
     waits: bool,
 ) -> Result<(Claimant, Option<WorkerId>)> {
+    let share_terms = app.shares.terms();
     let Some(worker) = worker_of(app, caller).await? else {
         let (holder, abilities) = (Arc::clone(&caller.connection), Arc::new(Abilities::Anything));
-        return Ok((Claimant { holder, abilities, queues, visibility_ms: None }, None));
+        return Ok((Claimant { holder, abilities, queues, share_terms, visibility_ms: None }, None));
     };
     let is_trial = !worker.takes_jobs() && begin_trial(app, &worker, &queues, waits).await?;
     let abilities = if worker.takes_jobs() || is_trial {
@@ -55,7 +56,7 @@ pub(crate) async fn claimant(
         Arc::new(Abilities::Nothing)
     };
     let holder = worker.worker_id.as_str().into();
-    let claimant = Claimant { holder, abilities, queues, visibility_ms: None };
+    let claimant = Claimant { holder, abilities, queues, share_terms, visibility_ms: None };
     Ok((claimant, is_trial.then_some(worker.worker_id)))
 }
 

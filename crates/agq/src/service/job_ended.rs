@@ -79,6 +79,7 @@ mod tests {
             holder: Arc::clone(&caller.connection),
             abilities: Arc::new(Abilities::Anything),
             queues: Arc::new(["q".to_owned()]),
+            share_terms: Arc::default(),
             visibility_ms: None,
         };
         app.waiters.jobs_now(&claimant, 1).await.unwrap().pop().expect("a job is ready").take().job.job_id

@@ -16,6 +16,7 @@ use agenix_rules::{
     blob,
     budget::{Booking, JobBudget},
     capability::Needs,
+    fair_share::share_of,
     job::{Job, JobOverrides, JobParams, NewJob, Ojs, QueuePosition},
     ojs::{self, DEFAULT_QUEUE, JobSubmission, OJS_PLAN, OJS_TAG},
     owner::Owner,
@@ -97,6 +98,9 @@ async fn enqueue_checked(
 ) -> Result<Vec<Enqueued>> {
     let budget = SubmitterBudget::of(app, owner);
     let mut prepared = prepare_jobs(app, all, budget.as_ref()).await?;
+    for job in &mut prepared {
+        job.own.needs.share = share_of(None, owner);
+    }
     queues::check_capacity(app, &counts_by_queue(&prepared)).await?;
     let action_id = match prepared.as_slice() {
         [one] => ActionId::new(one.new.job_id.as_str()).unwrap_or_else(|_| app.clock.action_id()),

@@ -2,7 +2,7 @@
 //! number of workers that have them (AGQ API spec §6).
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -12,7 +12,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    capability::Abilities,
+    capability::{Abilities, Needs},
     worker::{Liveness, Worker},
 };
 
@@ -59,20 +59,37 @@ fn ready_stats(
         oldest_job_age_seconds: spans().map(|(first, _)| first).min().map(age),
         newest_job_age_seconds: spans().map(|(_, last)| last).max().map(age),
         paused,
-        needs: lanes.iter().map(|lane| demand(lane, abilities)).collect(),
+        needs: demands(lanes, abilities),
     }
 }
 
-fn demand(lane: &LaneSummary, abilities: &[Arc<Abilities>]) -> Demand {
-    let workers = abilities.iter().filter(|abilities| abilities.cover(&lane.needs)).count() as u64;
-    let (profile, tags) = lane.needs.profile_and_tags();
+/// Returns the requirements of lanes. Lanes that differ in nothing but the share are one, in the
+/// order of the first.
+fn demands(lanes: &[&LaneSummary], abilities: &[Arc<Abilities>]) -> Vec<Demand> {
+    let mut places: HashMap<Needs, usize> = HashMap::new();
+    let mut demands: Vec<Demand> = Vec::new();
+    for lane in lanes {
+        let needs = Needs { share: None, ..lane.needs.clone() };
+        if let Some(known) = places.get(&needs).and_then(|place| demands.get_mut(*place)) {
+            known.length += lane.length;
+        } else {
+            demands.push(demand(&needs, lane.length, abilities));
+            places.insert(needs, demands.len() - 1);
+        }
+    }
+    demands
+}
+
+fn demand(needs: &Needs, length: u64, abilities: &[Arc<Abilities>]) -> Demand {
+    let workers = abilities.iter().filter(|abilities| abilities.cover(needs)).count() as u64;
+    let (profile, tags) = needs.profile_and_tags();
     Demand {
-        tools: lane.needs.tools.clone(),
+        tools: needs.tools.clone(),
         tags,
-        labels: lane.needs.labels.clone(),
+        labels: needs.labels.clone(),
         sandbox: profile.map(str::to_owned),
-        resources: lane.needs.resources.as_deref().cloned().unwrap_or_default(),
-        length: lane.length,
+        resources: needs.resources.as_deref().cloned().unwrap_or_default(),
+        length,
         workers,
     }
 }
@@ -89,5 +106,33 @@ fn counts(workers: &[(Worker, u64)]) -> WorkerCounts {
         total: workers.len() as u64,
         active: active().count() as u64,
         idle: active().filter(|(worker, jobs)| worker.wants_jobs() && *jobs == 0).count() as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::time::Timestamp;
+    use agenix_rules::capability::Needs;
+
+    use super::{LaneSummary, demands};
+
+    #[test]
+    fn requirements_of_all_shares_are_one() {
+        let lane = |tool: &str, share: Option<&str>, length| LaneSummary {
+            queue: "ready".to_owned(),
+            needs: Needs {
+                tools: vec![tool.to_owned()],
+                share: share.map(str::to_owned),
+                ..Needs::default()
+            },
+            length,
+            span: (Timestamp(1), Timestamp(2)),
+        };
+        let lanes = [lane("a", None, 1), lane("b", Some("client:x"), 2), lane("a", Some("client:x"), 4)];
+        let lengths = |demands: Vec<super::Demand>| -> Vec<(String, u64)> {
+            demands.into_iter().map(|demand| (demand.tools[0].clone(), demand.length)).collect()
+        };
+        let found = lengths(demands(&lanes.iter().collect::<Vec<_>>(), &[]));
+        assert_eq!(found, [("a".to_owned(), 5), ("b".to_owned(), 2)]);
     }
 }

@@ -34,7 +34,7 @@ pub(crate) async fn set(
     replace: bool,
 ) -> Result<Schedule> {
     let schedule = Schedule { owner: owner.cloned(), ..Schedule::new(request, app.clock.now())? };
-    deferred_submission::check(app, &schedule.template, false).await?;
+    deferred_submission::check(app, owner, &schedule.template, false).await?;
     let made = schedule.clone();
     let rule = move |known: Option<&str>| {
         if known.is_some() && !replace {

@@ -54,6 +54,7 @@ impl Reload {
     async fn reload_keys(&self) -> anyhow::Result<()> {
         let keys = self.key_source.read()?;
         let budgets = keys.budgets().clone();
+        self.app.shares.set_keys(keys.shares());
         self.keyring.replace(keys);
         budgets::set_all(&self.app, budgets).await.context("the budgets of stored jobs are not changed")
     }

@@ -48,6 +48,7 @@ async fn run(config: ServerConfig) -> anyhow::Result<()> {
     let (app, tasks) = open_store::open(&config).await?;
     service::workers::recover_after_restart(&app).await?;
     service::budgets::set_all(&app, config.keys.budgets().clone()).await?;
+    app.shares.set_keys(config.keys.shares());
     let listeners = Listeners::open(&config.listen).await?;
     // From here on SIGHUP does not end agq.
     let hangups = signal(SignalKind::hangup())?;

@@ -13,7 +13,7 @@ use crate::{
     registry::{
         backups::Backups, budgets::Budgets, challenges::Challenges, connections::ConnectionRegistry,
         event_log::EventLog, job_times::JobTimes, last_figures::LastFigures,
-        output_handovers::OutputHandovers, pubsub::PubSub, queue_limits::QueueLimitCache,
+        output_handovers::OutputHandovers, pubsub::PubSub, queue_limits::QueueLimitCache, shares::Shares,
         throughput::Throughput,
     },
     service::halting,
@@ -53,6 +53,7 @@ pub(crate) fn build(
         challenges: Challenges::default(),
         backups: Backups::default(),
         budgets: Budgets::default(),
+        shares: Shares::new(settings.share_terms.clone()),
         connections: ConnectionRegistry::default(),
         events: EventLog::new(started_at),
         throughput: Throughput::default(),

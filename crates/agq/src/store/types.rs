@@ -15,6 +15,7 @@ use agenix_rules::{
     action::Action,
     budget::Booking,
     capability::{Abilities, Needs},
+    fair_share::ShareTerms,
     job::{Job, JobParams, JobState, NewJob, RuleOutcome},
     owner::Owner,
     worker::Worker,
@@ -192,6 +193,8 @@ pub(crate) struct Claimant {
     pub(crate) abilities: Arc<Abilities>,
     /// Queues to claim from, in order of preference.
     pub(crate) queues: Arc<[String]>,
+    /// Terms of the shares of these queues.
+    pub(crate) share_terms: Arc<ShareTerms>,
     /// Visibility timeout for jobs of the Open Job Spec, in milliseconds, if the client set one.
     pub(crate) visibility_ms: Option<u64>,
 }

@@ -44,6 +44,7 @@ fn text(status: &ActionStatus) -> String {
         if labels.is_empty() { String::new() } else { format!("\n  labels     {}", labels.join(", ")) };
     let at_once = status.max_running.map(|most| format!("\n  at once    at most {most}")).unwrap_or_default();
     let rate = status.rate.map(|rate| format!("\n  rate       at most {rate}")).unwrap_or_default();
+    let share = status.share.as_ref().map(|share| format!("\n  share      {share}")).unwrap_or_default();
     let concurrency = status.concurrency.as_ref().map(|ConcurrencyKey { key, max_running }| {
         format!("\n  at once    at most {max_running} with the same key {key}")
     });
@@ -60,6 +61,7 @@ fn text(status: &ActionStatus) -> String {
         + &times
         + &at_once
         + &rate
+        + &share
         + &concurrency.unwrap_or_default()
         + unique
         + open

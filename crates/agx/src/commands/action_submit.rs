@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agenix_protocol::{
     documents::{ActionSubmission, StartRate},
-    ids::{ActionId, PlanId, QueueName},
+    ids::{ActionId, PlanId, QueueName, ShareName},
     time::Timestamp,
 };
 use clap::Args;
@@ -52,6 +52,9 @@ pub(crate) struct SubmitArgs {
     /// Maximum rate at which the jobs start, as 10/s, 100/m or 3/10s [default: no maximum]
     #[arg(long, value_name = "JOBS/TIME")]
     pub(crate) rate: Option<StartRate>,
+    /// Share of the queue that the jobs belong to [default: that of your key]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) share: Option<ShareName>,
     #[command(flatten)]
     pub(crate) concurrency: ConcurrencyArgs,
     #[command(flatten)]
@@ -90,6 +93,7 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
         priority: args.priority,
         max_running: args.max_running,
         rate: args.rate,
+        share: args.share,
         concurrency: args.concurrency.given().map(|key| args.concurrency.with(key.to_owned())),
         unique: args.unique.read(),
         run_at: args.run_at,

@@ -262,6 +262,7 @@ fn engine(
         priority: args.priority,
         max_running: args.max_running,
         rate: args.rate,
+        share: args.share.clone(),
         concurrency: pipeline.concurrency,
         labels: labels(args.labels.clone())?,
         halt: args.halt.filter(|halt| is_decided_by_agq(*halt, &pipeline.tasks, args.results.is_some())),

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use agenix_protocol::{
     byte_escape::decode_os,
     documents::{Halt, StartRate},
-    ids::QueueName,
+    ids::{QueueName, ShareName},
 };
 use clap::{Args, builder::TypedValueParser};
 
@@ -147,6 +147,9 @@ pub(crate) struct MapArgs {
     /// Maximum rate at which the jobs start, as 10/s, 100/m or 3/10s [default: no maximum]
     #[arg(long, value_name = "JOBS/TIME")]
     pub(crate) rate: Option<StartRate>,
+    /// Share of the queue that the jobs belong to [default: that of your key]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) share: Option<ShareName>,
     #[command(flatten)]
     pub(crate) concurrency: ConcurrencyArgs,
     #[command(flatten)]

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::{ConcurrencyKey, Halt, Quantities, StartRate, UniqueJobs, is_default};
 use crate::{
-    ids::{ActionId, PlanId, QueueName},
+    ids::{ActionId, PlanId, QueueName, ShareName},
     time::Timestamp,
 };
 
@@ -54,6 +54,9 @@ pub struct ActionSubmission {
     /// Uniqueness of its jobs. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique: Option<UniqueJobs>,
+    /// Share of the queue that its jobs belong to. Default: that of the submitter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<ShareName>,
     /// Labels of the submitter, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -81,6 +84,7 @@ impl ActionSubmission {
             rate: None,
             concurrency: None,
             unique: None,
+            share: None,
             labels: BTreeMap::new(),
             resources: Quantities::default(),
         }
@@ -143,6 +147,9 @@ pub struct ActionStatus {
     /// Uniqueness of its jobs, left out if it was not asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique: Option<UniqueJobs>,
+    /// Share of the queue that its jobs belong to, left out if the submitter named none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<ShareName>,
     /// Labels of the submitter, left out if there are none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

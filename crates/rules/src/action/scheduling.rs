@@ -1,6 +1,9 @@
 //! Bounds of a submission on when and where its jobs run.
 
-use agenix_protocol::documents::{ConcurrencyKey, Quantities, StartRate, UniqueJobs};
+use agenix_protocol::{
+    documents::{ConcurrencyKey, Quantities, StartRate, UniqueJobs},
+    ids::ShareName,
+};
 use serde::{Deserialize, Serialize};
 
 /// Bounds of a submission on when and where its jobs run. Stored as a JSON object, so that versions
@@ -14,6 +17,9 @@ pub struct SchedulingOptions {
     /// Quantities that one job uses, instead of those of the same names in the plan.
     #[serde(skip_serializing_if = "Quantities::is_empty")]
     pub resources: Quantities,
+    /// Share of the queue that the jobs belong to; `None` for that of the owner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<ShareName>,
     /// Concurrency key of the jobs; `None` for no key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<ConcurrencyKey>,

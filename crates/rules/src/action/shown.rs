@@ -28,6 +28,7 @@ pub fn status(action: &Action, counts: &JobCounts) -> ActionStatus {
         halted: action.halt.zip(action.halted.as_ref()).map(|(halt, halted)| halt::status(halt, halted)),
         max_running: action.max_running,
         rate: action.wishes.scheduling.rate,
+        share: action.wishes.scheduling.share.clone(),
         resources: action.wishes.scheduling.resources.clone(),
         concurrency: action.wishes.scheduling.concurrency.clone(),
         unique: action.wishes.scheduling.unique.clone(),

@@ -54,7 +54,7 @@ pub(crate) async fn submit(
     let workflow = Workflow { owner: owner.cloned(), ..workflow };
     for PlacedStep { step, place, before } in workflow.placed() {
         let takes_outputs = matches!(before, Some(StepInputs::Step(_)));
-        let checked = deferred_submission::check(app, &step.document, takes_outputs).await;
+        let checked = deferred_submission::check(app, owner, &step.document, takes_outputs).await;
         let checked = checked.and_then(|()| deferred_submission::check_is_stored(&step.document));
         checked.map_err(|error| placed(error, &place))?;
     }

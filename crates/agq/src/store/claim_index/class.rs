@@ -1,14 +1,19 @@
 //! Classes of claimants of a queue: claimants with equal abilities, which cover the same groups.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
-    ops::Bound,
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 
-use agenix_rules::capability::Abilities;
+#[cfg(test)]
+use agenix_rules::fair_share::VirtualTime;
+use agenix_rules::{capability::Abilities, fair_share::FairQueue};
 
-use super::{LaneGroup, PassedGroups};
+use super::{
+    LaneGroup, PassedGroups, Turn,
+    passed_groups::FoundGroup,
+    shares::{ClassShare, Share, SharePlace},
+};
 
 pub(super) type GroupId = u64;
 
@@ -19,6 +24,8 @@ pub(super) type ClassId = usize;
 #[derive(Debug)]
 pub(super) struct QueueGroups<T> {
     groups: HashSet<GroupId>,
+    /// Virtual times of the shares in the claims of all classes.
+    fair: FairQueue<Share>,
     log: VecDeque<(T, GroupId)>,
     /// Number of entries that were removed from the front of the log.
     cut: u64,
@@ -27,7 +34,13 @@ pub(super) struct QueueGroups<T> {
 
 impl<T> Default for QueueGroups<T> {
     fn default() -> Self {
-        Self { groups: HashSet::new(), log: VecDeque::new(), cut: 0, classes: HashMap::new() }
+        Self {
+            groups: HashSet::new(),
+            fair: FairQueue::default(),
+            log: VecDeque::new(),
+            cut: 0,
+            classes: HashMap::new(),
+        }
     }
 }
 
@@ -37,7 +50,7 @@ enum Coverage<T> {
     Uncovered,
     /// The class covers the group, and had nothing to claim from it at its last look.
     Idle,
-    /// The class has the group in its order by this lower bound.
+    /// The class has the group in the order of its share by this lower bound.
     Ordered(T),
 }
 
@@ -46,13 +59,27 @@ enum Coverage<T> {
 pub(super) struct Class<T> {
     /// Keeps the abilities alive, because their address is the identity of the class.
     abilities: Arc<Abilities>,
+    is_by_priority: bool,
     coverage: HashMap<GroupId, Coverage<T>>,
-    order: BTreeSet<(T, GroupId)>,
+    /// Virtual times of the shares in the claims of the class, by the rank of their places.
+    fair: BTreeMap<i32, FairQueue<Share>>,
+    /// Shares that have ordered groups.
+    shares: HashMap<Share, ClassShare<T>>,
+    /// Shares by lower bounds of their places.
+    order: BTreeSet<(SharePlace<T>, Share)>,
     /// Number of entries of the log so far that are applied.
     read: u64,
     used_at: u64,
-    /// Number of groups that became known at the last look.
-    pub(super) grown: usize,
+}
+
+/// Look of a claim at a queue.
+pub(super) struct Look<'l, T> {
+    pub(super) abilities: &'l Arc<Abilities>,
+    /// True if priorities decide before shares.
+    pub(super) is_by_priority: bool,
+    pub(super) groups: &'l HashMap<GroupId, LaneGroup<T>>,
+    /// Number of the look, higher than those of earlier looks.
+    pub(super) number: u64,
 }
 
 /// Use of a class. The one that was used longest ago is the lowest.
@@ -73,16 +100,27 @@ fn class_id(abilities: &Arc<Abilities>) -> ClassId {
     }
 }
 
-impl<T: Ord + Copy> QueueGroups<T> {
+impl<T: Turn> QueueGroups<T> {
     pub(super) fn insert(&mut self, id: GroupId) {
         self.groups.insert(id);
     }
 
-    /// Removes a group. Returns true if no group is left.
-    pub(super) fn remove(&mut self, id: GroupId) -> bool {
+    /// Removes a group of a share. Returns true if no group is left.
+    pub(super) fn remove(&mut self, id: GroupId, share: &Share) -> bool {
         self.groups.remove(&id);
-        self.classes.values_mut().for_each(|class| class.remove(id));
+        for class in self.classes.values_mut() {
+            class.remove(id, share, &self.fair);
+        }
         self.groups.is_empty()
+    }
+
+    /// Counts the claim of a job with a turn by a class, in a share with a weight.
+    pub(super) fn charge(&mut self, abilities: &Arc<Abilities>, share: &Share, (turn, weight): (T, u32)) {
+        self.fair.charge(share, weight);
+        self.fair.forget_idle(|_| false);
+        if let Some(class) = self.classes.get_mut(&class_id(abilities)) {
+            class.charge(share, turn, weight);
+        }
     }
 
     /// Appends a lowered first turn of a group, and cuts the log if it is too long.
@@ -97,34 +135,47 @@ impl<T: Ord + Copy> QueueGroups<T> {
         }
     }
 
-    /// Returns the class with the given abilities, after it has read the log.
-    pub(super) fn class(
+    /// Returns the lane that a class looks at next behind the `passed` groups, and the number of
+    /// groups that have become known to the class. The class reads the log first.
+    pub(super) fn first(
         &mut self,
-        abilities: &Arc<Abilities>,
-        groups: &HashMap<GroupId, LaneGroup<T>>,
-        now: u64,
-    ) -> &mut Class<T> {
-        let id = class_id(abilities);
+        look: &Look<'_, T>,
+        passed: &mut PassedGroups<T>,
+    ) -> (Option<(T, u32)>, usize) {
+        let id = class_id(look.abilities);
         let end = self.cut + self.log.len() as u64;
         let is_known = self.classes.contains_key(&id);
-        let class = self.classes.entry(id).or_insert_with(|| Class::new(abilities));
+        let class = self.classes.entry(id).or_insert_with(|| Class::new(look));
         let before = class.coverage.len();
-        if !is_known || class.read < self.cut {
-            *class = Class::new(abilities);
-            for id in &self.groups {
-                let first = groups.get(id).and_then(LaneGroup::first);
-                first.into_iter().for_each(|(turn, _)| class.lower(*id, turn, groups));
-            }
+        if !is_known || class.read < self.cut || class.is_by_priority != look.is_by_priority {
+            class.rebuild(look, &self.groups, &self.fair);
         } else {
             let behind = usize::try_from(end - class.read).unwrap_or(usize::MAX).min(self.log.len());
             for (turn, id) in self.log.range(self.log.len() - behind..) {
-                class.lower(*id, *turn, groups);
+                class.lower(*id, *turn, look, &self.fair);
             }
         }
         class.read = end;
-        class.used_at = now;
-        class.grown = (class.coverage.len() + usize::from(!is_known)).saturating_sub(before);
-        class
+        class.used_at = look.number;
+        let grown = (class.coverage.len() + usize::from(!is_known)).saturating_sub(before);
+        (class.first(look, &self.fair, passed), grown)
+    }
+
+    /// Returns the virtual times at which a claim finds a share: in a class among the jobs of a
+    /// rank, and in the queue.
+    #[cfg(test)]
+    pub(super) fn times_of(
+        &self,
+        abilities: &Arc<Abilities>,
+        share: &Share,
+        rank: i32,
+    ) -> (VirtualTime, VirtualTime) {
+        let fair = self.classes.get(&class_id(abilities)).and_then(|class| class.fair.get(&rank));
+        let of_class = fair.cloned().map(|mut fair| {
+            fair.activate(share);
+            fair.time_of(share)
+        });
+        (of_class.unwrap_or_default(), self.fair.time_of(share))
     }
 
     /// Returns when the classes were used, and how many entries they have.
@@ -151,60 +202,136 @@ impl<T: Ord + Copy> QueueGroups<T> {
     }
 }
 
-impl<T: Ord + Copy> Class<T> {
-    fn new(abilities: &Arc<Abilities>) -> Self {
-        let (coverage, order) = (HashMap::new(), BTreeSet::new());
-        Self { abilities: Arc::clone(abilities), coverage, order, read: 0, used_at: 0, grown: 0 }
+impl<T: Turn> Class<T> {
+    fn new(look: &Look<'_, T>) -> Self {
+        Self {
+            abilities: Arc::clone(look.abilities),
+            is_by_priority: look.is_by_priority,
+            coverage: HashMap::new(),
+            fair: BTreeMap::new(),
+            shares: HashMap::new(),
+            order: BTreeSet::new(),
+            read: 0,
+            used_at: 0,
+        }
+    }
+
+    /// Builds the class anew from all groups of its queue. Keeps the virtual times.
+    fn rebuild(&mut self, look: &Look<'_, T>, groups: &HashSet<GroupId>, of_queue: &FairQueue<Share>) {
+        let fair = std::mem::take(&mut self.fair);
+        *self = Self { fair, ..Self::new(look) };
+        for id in groups {
+            let first = look.groups.get(id).and_then(LaneGroup::first);
+            first.into_iter().for_each(|(turn, _)| self.lower(*id, turn, look, of_queue));
+        }
     }
 
     /// Applies a lowered first turn of a group. A group that has been removed since is skipped.
-    fn lower(&mut self, id: GroupId, first: T, groups: &HashMap<GroupId, LaneGroup<T>>) {
-        let known = self.coverage.get(&id).copied().or_else(|| {
-            let is_covered = self.abilities.cover(&groups.get(&id)?.key.needs);
-            Some(if is_covered { Coverage::Idle } else { Coverage::Uncovered })
+    fn lower(&mut self, id: GroupId, first: T, look: &Look<'_, T>, of_queue: &FairQueue<Share>) {
+        let Some(group) = look.groups.get(&id) else { return };
+        let known = self.coverage.get(&id).copied().unwrap_or_else(|| {
+            let is_covered = self.abilities.cover(&group.key.needs);
+            if is_covered { Coverage::Idle } else { Coverage::Uncovered }
         });
         match known {
-            Some(Coverage::Idle) => self.set(id, Some(first)),
-            Some(Coverage::Ordered(bound)) if first < bound => self.set(id, Some(first)),
-            Some(Coverage::Uncovered) => drop(self.coverage.insert(id, Coverage::Uncovered)),
-            Some(Coverage::Ordered(_)) | None => {}
+            Coverage::Idle => self.set(id, &group.share, Some(first), of_queue),
+            Coverage::Ordered(bound) if first < bound => self.set(id, &group.share, Some(first), of_queue),
+            Coverage::Uncovered => drop(self.coverage.insert(id, Coverage::Uncovered)),
+            Coverage::Ordered(_) => {}
         }
     }
 
     /// Sets the bound of a group that the class covers; `None` if it has nothing to claim.
-    fn set(&mut self, id: GroupId, bound: Option<T>) {
+    fn set(&mut self, id: GroupId, share: &Share, bound: Option<T>, of_queue: &FairQueue<Share>) {
         let next = bound.map_or(Coverage::Idle, Coverage::Ordered);
-        if let Some(Coverage::Ordered(before)) = self.coverage.insert(id, next) {
-            self.order.remove(&(before, id));
+        let before = self.coverage.insert(id, next);
+        let of_share = self.shares.entry(share.clone()).or_default();
+        if let Some(Coverage::Ordered(before)) = before {
+            of_share.order.remove(&(before, id));
         }
-        self.order.extend(bound.map(|bound| (bound, id)));
+        of_share.order.extend(bound.map(|bound| (bound, id)));
+        self.place(share, of_queue);
     }
 
-    fn remove(&mut self, id: GroupId) {
-        if let Some(Coverage::Ordered(bound)) = self.coverage.remove(&id) {
-            self.order.remove(&(bound, id));
+    /// Places a share by its virtual times and its first group.
+    fn place(&mut self, share: &Share, of_queue: &FairQueue<Share>) {
+        let Some(of_share) = self.shares.get_mut(share) else { return };
+        let before = of_share.place.take();
+        if let Some(before) = before {
+            self.order.remove(&(before, share.clone()));
         }
+        let Some((first, _)) = of_share.order.first().copied() else {
+            self.shares.remove(share);
+            return;
+        };
+        let rank = rank_of(first, self.is_by_priority);
+        if before.is_none_or(|before| before.rank != rank) {
+            self.fair.entry(rank).or_default().activate(share);
+        }
+        let place = self.place_of(first, share, of_queue);
+        self.shares.entry(share.clone()).or_default().place = Some(place);
+        self.order.insert((place, share.clone()));
     }
 
-    /// Returns the lane with the lowest bound among those whose groups are behind the `passed`
-    /// ones. Corrects the bounds of groups that it looks at, which only raises them.
-    pub(super) fn first(
+    fn place_of(&self, first: T, share: &Share, of_queue: &FairQueue<Share>) -> SharePlace<T> {
+        let rank = rank_of(first, self.is_by_priority);
+        let time = self.fair.get(&rank).map(|fair| fair.time_of(share)).unwrap_or_default();
+        SharePlace { rank, time, queue_time: of_queue.time_of(share), first }
+    }
+
+    fn remove(&mut self, id: GroupId, share: &Share, of_queue: &FairQueue<Share>) {
+        if let Some(Coverage::Ordered(_)) = self.coverage.get(&id) {
+            self.set(id, share, None, of_queue);
+        }
+        self.coverage.remove(&id);
+    }
+
+    fn charge(&mut self, share: &Share, turn: T, weight: u32) {
+        let fair = self.fair.entry(rank_of(turn, self.is_by_priority)).or_default();
+        fair.charge(share, weight);
+        fair.forget_idle(|share| self.shares.contains_key(share));
+    }
+
+    /// Returns the lane with the lowest bound behind the `passed` groups, in the share with the
+    /// lowest place. Corrects the bounds and places that it looks at, which only raises them.
+    fn first(
         &mut self,
-        groups: &HashMap<GroupId, LaneGroup<T>>,
-        passed: &PassedGroups<T>,
+        look: &Look<'_, T>,
+        of_queue: &FairQueue<Share>,
+        passed: &mut PassedGroups<T>,
     ) -> Option<(T, u32)> {
         loop {
-            let behind = passed.0.map_or(Bound::Unbounded, Bound::Excluded);
-            let (bound, id) = *self.order.range((behind, Bound::Unbounded)).next()?;
-            match groups.get(&id).and_then(LaneGroup::first) {
-                Some((turn, lane)) if turn == bound => return Some((turn, lane)),
-                other => self.set(id, other.map(|(turn, _)| turn)),
+            let (place, share) = passed.next_share(&self.order)?;
+            let behind = passed.last_of(&share);
+            let Some((bound, id)) = self.shares.get(&share).and_then(|of| of.first_behind(behind)) else {
+                if passed.end_share(place, share) {
+                    continue;
+                }
+                return None;
+            };
+            match look.groups.get(&id).and_then(LaneGroup::first) {
+                Some((turn, lane)) if turn == bound => {
+                    let now = self.place_of(turn, &share, of_queue);
+                    if place == now {
+                        passed.found = Some(FoundGroup { place, share, group: (bound, id) });
+                        return Some((turn, lane));
+                    } else if behind.is_some() {
+                        passed.raise(place, now, share);
+                    } else {
+                        self.place(&share, of_queue);
+                    }
+                }
+                other => self.set(id, &share, other.map(|(turn, _)| turn), of_queue),
             }
         }
     }
 }
 
-impl<T: Ord + Copy> LaneGroup<T> {
+fn rank_of<T: Turn>(first: T, is_by_priority: bool) -> i32 {
+    if is_by_priority { first.rank() } else { 0 }
+}
+
+impl<T: Turn> LaneGroup<T> {
     fn first(&self) -> Option<(T, u32)> {
         self.listed.first().copied()
     }

@@ -6,11 +6,15 @@
 //!      (abilities)            (queue, needs without constraints)        (one for each constraint)
 //! ```
 //!
-//! - Lanes of a queue whose jobs need the same capabilities are a group, which all classes share.
+//! - Lanes of a queue whose jobs need the same capabilities and belong to one share are a group,
+//!   which all classes use.
 //!   A lane is in its group by a lower bound of the turn of its first job. Claims only raise that
 //!   turn, so a claim corrects the bound when it looks at the lane.
-//! - Claimants with equal abilities are a class. It has the groups that it covers by a lower bound
-//!   of their first turns, and corrects that bound in the same way.
+//! - Claimants with equal abilities are a class. It has the groups that it covers, in each share, by
+//!   a lower bound of their first turns, and corrects that bound in the same way.
+//! - A class has the shares by lower bounds of their virtual times in the class, which only grow.
+//!   So the workers of each class are shared by those whose jobs they can run. Virtual times of the
+//!   whole queue decide between equal ones, so that new classes do not begin with the same share.
 //! - If the first turn of a group becomes lower, it is appended to the log of the queue. A class
 //!   reads the log at its next claim, or is built anew if it has missed a part of the log.
 //! - A lane whose limit or budget lets no job start is blocked: it is in no group until the limit
@@ -21,6 +25,8 @@
 
 mod blocked_lanes;
 mod class;
+mod passed_groups;
+mod shares;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -28,14 +34,20 @@ use std::{
 };
 
 use agenix_protocol::time::Timestamp;
-use agenix_rules::capability::{Abilities, Needs};
+use agenix_rules::capability::Needs;
+#[cfg(test)]
+use agenix_rules::fair_share::VirtualTime;
 
-pub(crate) use self::blocked_lanes::{Block, Constraint};
 use self::{
     blocked_lanes::BlockedLanes,
-    class::{GroupId, QueueGroups},
+    class::{GroupId, Look, QueueGroups},
+    shares::Share,
 };
-use crate::store::LaneKey;
+pub(crate) use self::{
+    blocked_lanes::{Block, Constraint},
+    passed_groups::PassedGroups,
+};
+use crate::store::{Claimant, LaneKey};
 
 /// Maximum number of groups that all classes together have. The classes that have claimed longest
 /// ago are dropped beyond it.
@@ -43,6 +55,15 @@ const MAX_ENTRIES: usize = 500_000;
 /// Minimum length at which the log of a queue is cut. A log may be as long as the number of groups,
 /// so that building a class anew never costs more than reading what it has missed.
 const MIN_LOG: usize = 1024;
+
+/// Number of queues up to which one without jobs keeps the virtual times of its shares.
+const MAX_QUEUES: usize = 1000;
+
+/// Turn of a job: jobs with lower turns are claimed first.
+pub(crate) trait Turn: Ord + Copy {
+    /// Returns the rank of the priority, which is lower for a higher priority.
+    fn rank(self) -> i32;
+}
 
 /// Position of a lane in the index, with a lower bound of the turn of its first job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,16 +84,12 @@ struct IndexedLane<T> {
 #[derive(Debug)]
 struct LaneGroup<T> {
     key: LaneKey,
+    share: Share,
     /// Number of lanes, with or without ready jobs.
     size: usize,
     /// Lanes that have ready jobs and are not blocked.
     listed: BTreeSet<(T, u32)>,
 }
-
-/// Last group of a queue that a claim has passed over, because its jobs do not fit into what the
-/// worker has free. A claim asks about groups in the order of their bounds.
-#[derive(Debug, Default)]
-pub(crate) struct PassedGroups<T>(Option<(T, GroupId)>);
 
 /// Index of the lanes that have ready jobs. `T` orders the jobs of a queue.
 #[derive(Debug)]
@@ -114,7 +131,7 @@ impl<T> ClaimIndex<T> {
     }
 }
 
-impl<T: Ord + Copy> ClaimIndex<T> {
+impl<T: Turn> ClaimIndex<T> {
     /// Adds a lane without ready jobs.
     pub(crate) fn insert(&mut self, lane: u32, key: &LaneKey) {
         let id = self.group_of(key);
@@ -135,7 +152,8 @@ impl<T: Ord + Copy> ClaimIndex<T> {
         let id = self.last_group;
         self.queues.entry(key.queue.clone()).or_default().insert(id);
         self.group_ids.insert(key.clone(), id);
-        self.groups.insert(id, LaneGroup { key, size: 0, listed: BTreeSet::new() });
+        let share = key.needs.share.as_deref().map(Arc::from);
+        self.groups.insert(id, LaneGroup { key, share, size: 0, listed: BTreeSet::new() });
         id
     }
 
@@ -148,10 +166,11 @@ impl<T: Ord + Copy> ClaimIndex<T> {
         if group.size > 0 {
             return;
         }
-        let Some(LaneGroup { key, .. }) = self.groups.remove(&id) else { return };
+        let Some(LaneGroup { key, share, .. }) = self.groups.remove(&id) else { return };
         self.group_ids.remove(&key);
         if let Some(groups) = self.queues.get_mut(&key.queue)
-            && groups.remove(id)
+            && groups.remove(id, &share)
+            && self.queues.len() > MAX_QUEUES
         {
             self.queues.remove(&key.queue);
         }
@@ -159,7 +178,7 @@ impl<T: Ord + Copy> ClaimIndex<T> {
 
     /// Records that a job of a lane has become ready.
     pub(crate) fn add(&mut self, lane: u32, turn: T) {
-        match self.lanes.get(&lane).map(|lane| lane.place) {
+        match self.place(lane) {
             Some(Place::Listed(first) | Place::Blocked(first)) if first <= turn => {}
             // The first job of a blocked lane is another one now, and may fit into its budget.
             _ => self.set_first(lane, Some(turn)),
@@ -169,38 +188,43 @@ impl<T: Ord + Copy> ClaimIndex<T> {
     /// Sets the turn of the first ready job of a lane, or a lower bound of it; `None` if the lane
     /// has no ready job. The lane is no longer blocked.
     pub(crate) fn set_first(&mut self, lane: u32, first: Option<T>) {
-        let Some(indexed) = self.lanes.get_mut(&lane) else { return };
-        let Some(group) = self.groups.get_mut(&indexed.group) else { return };
-        let first_of_group = group.listed.first().map(|(turn, _)| *turn);
-        match std::mem::replace(&mut indexed.place, first.map_or(Place::Empty, Place::Listed)) {
-            Place::Empty => {}
-            Place::Listed(before) => drop(group.listed.remove(&(before, lane))),
-            Place::Blocked(_) => self.blocked.remove(lane),
-        }
-        let Some(turn) = first else { return };
-        group.listed.insert((turn, lane));
-        if first_of_group.is_none_or(|before| turn < before)
-            && let Some(groups) = self.queues.get_mut(&group.key.queue)
-        {
-            groups.log(turn, indexed.group, self.min_log);
-        }
+        self.set_place(lane, first.map_or(Place::Empty, Place::Listed));
     }
 
     /// Takes a lane out of its group, because its limit or budget lets its first job not start.
     pub(crate) fn block(&mut self, lane: u32, block: Block) {
-        let Some(indexed) = self.lanes.get_mut(&lane) else { return };
-        let (Place::Listed(turn), Some(group)) = (indexed.place, self.groups.get_mut(&indexed.group)) else {
-            return;
-        };
-        group.listed.remove(&(turn, lane));
-        indexed.place = Place::Blocked(turn);
-        self.blocked.insert(lane, block);
+        if let Some(Place::Listed(turn)) = self.place(lane) {
+            self.set_place(lane, Place::Blocked(turn));
+            self.blocked.insert(lane, block);
+        }
     }
 
     /// Puts a lane back into its group if it is blocked, because its first job may have changed.
     pub(crate) fn unblock(&mut self, lane: u32) {
-        if let Some(Place::Blocked(turn)) = self.lanes.get(&lane).map(|lane| lane.place) {
+        if let Some(Place::Blocked(turn)) = self.place(lane) {
             self.set_first(lane, Some(turn));
+        }
+    }
+
+    fn place(&self, lane: u32) -> Option<Place<T>> {
+        self.lanes.get(&lane).map(|lane| lane.place)
+    }
+
+    fn set_place(&mut self, lane: u32, place: Place<T>) {
+        let Some(indexed) = self.lanes.get_mut(&lane) else { return };
+        let Some(group) = self.groups.get_mut(&indexed.group) else { return };
+        let Some(queue) = self.queues.get_mut(&group.key.queue) else { return };
+        let first = group.listed.first().map(|(turn, _)| *turn);
+        match std::mem::replace(&mut indexed.place, place) {
+            Place::Empty => {}
+            Place::Listed(before) => drop(group.listed.remove(&(before, lane))),
+            Place::Blocked(_) => self.blocked.remove(lane),
+        }
+        if let Place::Listed(turn) = place {
+            group.listed.insert((turn, lane));
+            if first.is_none_or(|before| turn < before) {
+                queue.log(turn, indexed.group, self.min_log);
+            }
         }
     }
 
@@ -211,23 +235,25 @@ impl<T: Ord + Copy> ClaimIndex<T> {
         }
     }
 
-    /// Returns the lane with the lowest bound among those of a queue that the abilities cover, and
-    /// whose groups are behind the `passed` ones. Blocked lanes whose time has come are put back
-    /// first.
+    /// Returns the lane that a claim from a queue looks at next. Of the shares that have lanes
+    /// which the claimant covers and has not passed over, it is the one with the lowest place; of
+    /// its lanes, that with the lowest bound. Blocked lanes whose time has come are put back first.
     pub(crate) fn first(
         &mut self,
         queue: &str,
-        abilities: &Arc<Abilities>,
-        passed: &PassedGroups<T>,
+        claimant: &Claimant,
+        passed: &mut PassedGroups<T>,
         now: Timestamp,
     ) -> Option<(T, u32)> {
         while let Some(lane) = self.blocked.next_due(now) {
             self.unblock(lane);
         }
         self.looks += 1;
-        let class = self.queues.get_mut(queue)?.class(abilities, &self.groups, self.looks);
-        let first = class.first(&self.groups, passed);
-        self.grown += class.grown;
+        let is_by_priority = claimant.share_terms.priority_queues.contains(queue);
+        let (abilities, groups) = (&claimant.abilities, &self.groups);
+        let look = Look { abilities, is_by_priority, groups, number: self.looks };
+        let (first, grown) = self.queues.get_mut(queue)?.first(&look, passed);
+        self.grown += grown;
         if self.grown > self.max_entries / 8 {
             self.grown = 0;
             self.drop_old_classes();
@@ -235,9 +261,29 @@ impl<T: Ord + Copy> ClaimIndex<T> {
         first
     }
 
-    /// Passes over the group of the lane that [`ClaimIndex::first`] has returned with `bound`.
-    pub(crate) fn pass(&self, (bound, lane): (T, u32), passed: &mut PassedGroups<T>) {
-        passed.0 = self.lanes.get(&lane).map(|lane| (bound, lane.group)).or(passed.0);
+    /// Counts the claim of a job with a turn in the virtual times of the share of its lane.
+    pub(crate) fn charge(&mut self, (turn, lane): (T, u32), claimant: &Claimant) {
+        let group = self.lanes.get(&lane).and_then(|lane| self.groups.get(&lane.group));
+        if let Some(group) = group
+            && let Some(queue) = self.queues.get_mut(&group.key.queue)
+        {
+            let weight = claimant.share_terms.weight_of(group.share.as_deref());
+            queue.charge(&claimant.abilities, &group.share, (turn, weight));
+        }
+    }
+
+    /// Returns the virtual times of a share of a queue: in the class of a claimant among the jobs
+    /// of a rank, and in the queue.
+    #[cfg(test)]
+    pub(crate) fn times_of(
+        &self,
+        queue: &str,
+        claimant: &Claimant,
+        (share, rank): (Option<&str>, i32),
+    ) -> (VirtualTime, VirtualTime) {
+        let share = share.map(Arc::from);
+        let times = |queue: &QueueGroups<T>| queue.times_of(&claimant.abilities, &share, rank);
+        self.queues.get(queue).map(times).unwrap_or_default()
     }
 
     /// Drops the classes that have claimed longest ago if all classes have too many groups.

@@ -6,12 +6,16 @@ use std::{
 };
 
 use agenix_protocol::time::Timestamp;
-use agenix_rules::capability::{Abilities, Needs};
+use agenix_rules::{
+    capability::{Abilities, Needs},
+    fair_share::ShareTerms,
+};
 use proptest::prelude::*;
 
 use super::{Block, ClaimIndex, Constraint, LaneKey, PassedGroups, Place};
+use crate::store::Claimant;
 
-type Turn = (u8, u64);
+type LaneTurn = (u8, u64);
 
 const QUEUES: [&str; 2] = ["a", "b"];
 
@@ -49,7 +53,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => (lane.clone(), 0_u8..3).prop_map(|(lane, rank)| Step::Add { lane, rank }),
         1 => (lane.clone(), 0_usize..3).prop_map(|(lane, place)| Step::Cancel { lane, place }),
-        1 => (lane, 0_usize..36).prop_map(|(lane, key)| Step::Replace { lane, key }),
+        1 => (lane, 0_usize..108).prop_map(|(lane, key)| Step::Replace { lane, key }),
         6 => (0_usize..2, 0_usize..4).prop_map(|(queue, class)| Step::Claim { queue, class }),
         2 => (0_usize..4, prop::option::of(1_u64..20))
             .prop_map(|(constraint, closed_for)| Step::Constrain { constraint, closed_for }),
@@ -66,6 +70,7 @@ fn key(number: usize) -> LaneKey {
         tools: [vec![], vec!["x".to_owned()], vec!["y".to_owned()]][tool].clone(),
         limit: named(1, "0").or_else(|| named(2, "1")),
         budget: named(3, "2").or_else(|| named(4, "3")),
+        share: [None, Some("s"), Some("t")][number / 36 % 3].map(str::to_owned),
         ..Needs::default()
     };
     LaneKey { queue: QUEUES[queue].to_owned(), needs }
@@ -73,16 +78,17 @@ fn key(number: usize) -> LaneKey {
 
 struct Lane {
     key: LaneKey,
-    ready: BTreeSet<Turn>,
+    ready: BTreeSet<LaneTurn>,
 }
 
 /// Lanes and constraints as a store has them.
 struct Model {
-    index: ClaimIndex<Turn>,
+    index: ClaimIndex<LaneTurn>,
     lanes: BTreeMap<u32, Lane>,
     /// Time until which each constraint is closed.
     closed_until: [Timestamp; 4],
     classes: Vec<Arc<Abilities>>,
+    terms: ShareTerms,
     now: Timestamp,
     seq: u64,
 }
@@ -101,10 +107,15 @@ impl Model {
             lanes: BTreeMap::new(),
             closed_until: [Timestamp(0); 4],
             classes: classes.into(),
+            terms: ShareTerms {
+                weights: [("s".to_owned(), 2)].into(),
+                priority_queues: ["b".to_owned()].into(),
+                ..ShareTerms::default()
+            },
             now: Timestamp(100),
             seq: 0,
         };
-        (0..12).for_each(|lane| model.insert(lane, key(lane as usize * 5)));
+        (0..12).for_each(|lane| model.insert(lane, key(lane as usize * 7)));
         model
     }
 
@@ -125,16 +136,25 @@ impl Model {
     }
 
     /// Returns the job that a look at every lane finds.
-    fn scan(&self, queue: &str, abilities: &Abilities) -> Option<(Turn, u32)> {
+    fn scan(&self, queue: &str, claimant: &Claimant) -> Option<(LaneTurn, u32)> {
         let is_for = |(number, lane): &(&u32, &Lane)| {
-            lane.key.queue == queue && abilities.cover(&lane.key.needs) && self.block_of(**number).is_none()
+            lane.key.queue == queue
+                && claimant.abilities.cover(&lane.key.needs)
+                && self.block_of(**number).is_none()
         };
         let lanes = self.lanes.iter().filter(is_for);
-        lanes.filter_map(|(number, lane)| Some((*lane.ready.first()?, *number))).min()
+        let place = |(number, lane): (&u32, &Lane)| {
+            let turn = *lane.ready.first()?;
+            let rank = if self.terms.priority_queues.contains(queue) { turn.0.into() } else { 0 };
+            let share = lane.key.needs.share.as_deref();
+            Some((rank, self.index.times_of(queue, claimant, (share, rank)), turn, *number))
+        };
+        lanes.filter_map(place).min().map(|(_, _, turn, lane)| (turn, lane))
     }
 
-    fn first(&mut self, queue: &str, abilities: &Arc<Abilities>) -> Option<(Turn, u32)> {
-        while let Some((bound, lane)) = self.index.first(queue, abilities, &PassedGroups::default(), self.now)
+    fn first(&mut self, queue: &str, claimant: &Claimant) -> Option<(LaneTurn, u32)> {
+        while let Some((bound, lane)) =
+            self.index.first(queue, claimant, &mut PassedGroups::default(), self.now)
         {
             let first = self.lanes[&lane].ready.first().copied();
             if first != Some(bound) {
@@ -148,7 +168,7 @@ impl Model {
         None
     }
 
-    fn remove_ready(&mut self, lane: u32, turn: Turn) {
+    fn remove_ready(&mut self, lane: u32, turn: LaneTurn) {
         let ready = &mut self.lanes.get_mut(&lane).unwrap().ready;
         ready.remove(&turn);
         if ready.is_empty() {
@@ -175,10 +195,13 @@ impl Model {
                 self.insert(lane, key(number));
             }
             Step::Claim { queue, class } => {
-                let (queue, abilities) = (QUEUES[queue], Arc::clone(&self.classes[class]));
-                let expected = self.scan(queue, &abilities);
-                prop_assert_eq!(self.first(queue, &abilities), expected);
-                expected.into_iter().for_each(|(turn, lane)| self.remove_ready(lane, turn));
+                let (queue, claimant) = (QUEUES[queue], claimant_with(&self.classes[class], &self.terms));
+                let expected = self.scan(queue, &claimant);
+                prop_assert_eq!(self.first(queue, &claimant), expected);
+                if let Some((turn, lane)) = expected {
+                    self.index.charge((turn, lane), &claimant);
+                    self.remove_ready(lane, turn);
+                }
             }
             Step::Constrain { constraint, closed_for } => {
                 // The first constraint of each kind closes for good, the second for a time.
@@ -202,7 +225,7 @@ impl Model {
         let groups: usize = self.index.groups.values().map(|group| group.size).sum();
         prop_assert_eq!((self.index.lanes.len(), groups), (self.lanes.len(), self.lanes.len()));
         let listed = self.index.groups.values().flat_map(|group| &group.listed).count();
-        let is_listed = |lane: &&super::IndexedLane<Turn>| matches!(lane.place, Place::Listed(_));
+        let is_listed = |lane: &&super::IndexedLane<LaneTurn>| matches!(lane.place, Place::Listed(_));
         prop_assert_eq!(self.index.lanes.values().filter(is_listed).count(), listed);
         for groups in self.index.queues.values() {
             prop_assert!(groups.log_len() <= min_log.max(self.lanes.len()));
@@ -232,39 +255,108 @@ proptest! {
     }
 }
 
+/// Returns a claimant that can run every job.
+fn claimant(terms: &ShareTerms) -> Claimant {
+    claimant_with(&Arc::new(Abilities::Anything), terms)
+}
+
+fn claimant_with(abilities: &Arc<Abilities>, terms: &ShareTerms) -> Claimant {
+    let (abilities, share_terms) = (Arc::clone(abilities), Arc::new(terms.clone()));
+    Claimant { holder: "w".into(), abilities, queues: Arc::default(), share_terms, visibility_ms: None }
+}
+
+fn look(index: &mut ClaimIndex<LaneTurn>, claimant: &Claimant) -> Option<(LaneTurn, u32)> {
+    index.first("a", claimant, &mut PassedGroups::default(), Timestamp(1))
+}
+
 #[test]
 fn saturated_limits_cost_a_claim_one_look() {
-    let mut index = ClaimIndex::<Turn>::default();
-    let class = Arc::new(Abilities::Anything);
+    let (mut index, claimant) = (ClaimIndex::<LaneTurn>::default(), claimant(&ShareTerms::default()));
     for lane in 0..100 {
         let needs = Needs { limit: Some(lane.to_string()), ..Needs::default() };
         index.insert(lane, &LaneKey { queue: "a".to_owned(), needs });
         index.add(lane, (0, lane.into()));
     }
-    let now = Timestamp(1);
-    while let Some((_, lane)) = index.first("a", &class, &PassedGroups::default(), now) {
+    while let Some((_, lane)) = look(&mut index, &claimant) {
         index.block(lane, Block { constraint: Constraint::Limit, name: lane.to_string(), until: None });
     }
     index.unblock_all_of(Constraint::Limit, "42");
-    assert_eq!(index.first("a", &class, &PassedGroups::default(), now), Some(((0, 42), 42)));
+    assert_eq!(look(&mut index, &claimant), Some(((0, 42), 42)));
     index.set_first(42, None);
-    assert_eq!(index.first("a", &class, &PassedGroups::default(), now), None);
+    assert_eq!(look(&mut index, &claimant), None);
 }
 
 #[test]
-fn claim_passes_over_a_group_and_takes_the_next_one() {
-    let mut index = ClaimIndex::<Turn>::default();
-    let class = Arc::new(Abilities::Anything);
-    for (lane, (tool, limit)) in (0..).zip([("x", "0"), ("x", "1"), ("y", "0")]) {
-        let needs = Needs { tools: vec![tool.to_owned()], limit: Some(limit.to_owned()), ..Needs::default() };
+fn claim_passes_over_groups_of_shares_and_takes_the_next_ones() {
+    let mut index = ClaimIndex::<LaneTurn>::default();
+    // Of the second share, the first lane has a later turn than the second lane of the first one.
+    let lanes =
+        [(None, "x", "0"), (None, "x", "1"), (None, "y", "0"), (Some("s"), "x", "0"), (Some("s"), "y", "0")];
+    for (lane, (share, tool, limit)) in (0..).zip(lanes) {
+        let (limit, share) = (Some(limit.to_owned()), share.map(str::to_owned));
+        let needs = Needs { tools: vec![tool.to_owned()], limit, share, ..Needs::default() };
         index.insert(lane, &LaneKey { queue: "a".to_owned(), needs });
         index.add(lane, (0, lane.into()));
     }
-    let (mut passed, now) = (PassedGroups::default(), Timestamp(1));
-    for (first, expected) in [(((0, 0), 0), Some(((0, 2), 2))), (((0, 2), 2), None)] {
-        assert_eq!(index.first("a", &class, &passed, now), Some(first));
-        index.pass(first, &mut passed);
-        assert_eq!(index.first("a", &class, &passed, now), expected);
+    let passed_by = |index: &mut ClaimIndex<LaneTurn>, claimant: &Claimant| {
+        let (mut passed, mut lanes) = (PassedGroups::default(), Vec::new());
+        while let Some((_, lane)) = index.first("a", claimant, &mut passed, Timestamp(1)) {
+            lanes.push(lane);
+            passed.pass();
+        }
+        lanes
+    };
+    let by_share = claimant(&ShareTerms::default());
+    assert_eq!(passed_by(&mut index, &by_share), [0, 2, 3, 4]);
+    index.charge(((0, 0), 0), &by_share);
+    assert_eq!(passed_by(&mut index, &by_share), [3, 4, 0, 2]);
+    index.add(4, (0, 1));
+    index.set_first(3, Some((1, 3)));
+    let terms = ShareTerms { priority_queues: ["a".to_owned()].into(), ..ShareTerms::default() };
+    assert_eq!(passed_by(&mut index, &claimant(&terms)), [4, 0, 2, 3]);
+    assert_eq!(look(&mut index, &by_share), Some(((0, 1), 4)));
+}
+
+/// Claims `count` jobs of lanes that never become empty. Returns the lane of each.
+fn claims(index: &mut ClaimIndex<LaneTurn>, terms: &ShareTerms, count: usize) -> Vec<u32> {
+    let (claimant, mut served) = (claimant(terms), Vec::new());
+    while served.len() < count
+        && let Some((turn, lane)) = look(index, &claimant)
+    {
+        index.charge((turn, lane), &claimant);
+        served.push(lane);
     }
-    assert_eq!(index.first("a", &class, &PassedGroups::default(), now), Some(((0, 0), 0)));
+    served
+}
+
+const SHARES: [Option<&str>; 3] = [None, Some("s"), Some("t")];
+
+fn with_shares() -> ClaimIndex<LaneTurn> {
+    let mut index = ClaimIndex::default();
+    for (lane, share) in (0..).zip(SHARES) {
+        let needs = Needs { share: share.map(str::to_owned), ..Needs::default() };
+        index.insert(lane, &LaneKey { queue: "a".to_owned(), needs });
+        index.add(lane, (0, lane.into()));
+    }
+    index
+}
+
+#[test]
+fn claims_are_divided_by_weights() {
+    let terms = ShareTerms { weights: [("s".to_owned(), 3)].into(), ..ShareTerms::default() };
+    let served = claims(&mut with_shares(), &terms, 1000);
+    let count = |share| served.iter().filter(|served| **served == share).count();
+    assert!((570..=630).contains(&count(1)) && (190..=210).contains(&count(0)), "{} {}", count(0), count(1));
+}
+
+#[test]
+fn blocked_share_saves_up_nothing() {
+    let (mut index, terms) = (with_shares(), ShareTerms::default());
+    let block = Block { constraint: Constraint::Limit, name: "l".to_owned(), until: None };
+    index.block(1, block);
+    claims(&mut index, &terms, 1000);
+    index.unblock_all_of(Constraint::Limit, "l");
+    let served = claims(&mut index, &terms, 300);
+    let count = served.iter().filter(|share| **share == 1).count();
+    assert!((100..=101).contains(&count), "{count}");
 }

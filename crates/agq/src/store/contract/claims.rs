@@ -49,6 +49,7 @@ fn claim(store: &dyn Store, args: &mut Args<'_>) -> Answer {
         holder: holder.as_str().into(),
         abilities: Arc::clone(&abilities),
         queues: Arc::clone(&queues),
+        share_terms: Arc::default(),
         visibility_ms: None,
     };
     let claims = store.claim(holders.iter().map(claimant).collect(), now, start_timeout_ms);

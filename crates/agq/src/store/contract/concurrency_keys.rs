@@ -115,6 +115,7 @@ async fn claim(store: &dyn Store) -> Vec<Claim> {
         holder: WORKER.into(),
         abilities: Arc::new(Abilities::Anything),
         queues: Arc::new(["ready".to_owned()]),
+        share_terms: Arc::default(),
         visibility_ms: None,
     };
     let claims = store.claim(vec![claimant; CLAIMANTS], Timestamp(2), 0).await.unwrap();

@@ -10,6 +10,7 @@ mod commands;
 mod concurrency_keys;
 mod keys;
 mod own;
+mod shares;
 mod shown;
 
 use std::{cell::OnceCell, error::Error, path::Path, sync::Arc};

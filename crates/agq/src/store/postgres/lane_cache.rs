@@ -12,11 +12,12 @@ use agenix_rules::{capability::Abilities, reservation::Reservations};
 use sqlx::{Error, Row, postgres::PgRow, query};
 
 use crate::store::{
-    LaneKey,
+    Claimant, LaneKey,
     postgres::{
         codec::{encode, or_skip},
         connection::session::DatabaseSession,
         ready_positions::{END, Position, ReadyNotices},
+        share_times::{Head, ShareTimes},
         sql_types,
     },
 };
@@ -50,6 +51,8 @@ pub(super) struct LaneCache {
     of_queues: HashMap<String, BTreeSet<i32>>,
     /// Reservations of the workers that claim from this node.
     pub(super) reservations: Reservations,
+    /// Virtual times of the shares in the claims of this node.
+    pub(super) shares: ShareTimes,
     /// Positions from which on lanes may have ready jobs. Lanes that are not in it have none.
     ready_from: BTreeMap<i32, Position>,
     /// True if other nodes claim jobs, too.
@@ -86,8 +89,8 @@ impl LaneCache {
     /// Empties the cache. Lanes are read again when they are needed.
     pub(super) fn clear(&mut self) {
         let (notices, poll, has_peers) = (Arc::clone(&self.notices), self.poll, self.has_peers);
-        let reservations = take(&mut self.reservations);
-        *self = Self { notices, poll, has_peers, reservations, costs: self.costs, ..Self::default() };
+        let (reservations, shares) = (take(&mut self.reservations), take(&mut self.shares));
+        *self = Self { notices, poll, has_peers, reservations, shares, costs: self.costs, ..Self::default() };
     }
 
     fn clear_if_old(&mut self) {
@@ -203,6 +206,19 @@ impl LaneCache {
             }
         }
         Ok(())
+    }
+
+    /// Returns the first ready job of a lane, at a position, if the lane is one of `queue` and a
+    /// claimant can run its jobs. `shares` has the virtual times.
+    pub(super) fn head(
+        &self,
+        shares: &ShareTimes,
+        (queue, claimant): (&str, &Claimant),
+        (lane, first): (i32, Position),
+    ) -> Option<Head> {
+        self.is_for(lane, queue, &claimant.abilities).then_some(())?;
+        let share = self.lanes.get(&lane)?.needs.share.as_deref();
+        Some(shares.head((queue, claimant), (lane, first), share))
     }
 
     /// Returns the quantities that a job of a lane uses.

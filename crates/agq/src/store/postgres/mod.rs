@@ -13,6 +13,7 @@
 //! - `codec`, `schema`, `sql_types`: encoding of records, migrations, and conversions of numbers.
 //! - `lane_cache`, `read_cache`: caches of lanes, workers and plans.
 //! - `ready_positions`: positions in the lanes at which claims begin.
+//! - `share_times`: virtual times of shares, by which a claim chooses between lanes.
 //! - `export`: export and import of a whole database.
 
 pub(crate) mod cluster;
@@ -31,6 +32,7 @@ mod ready_positions;
 mod records;
 mod schema;
 mod settings;
+mod share_times;
 mod sql_types;
 #[cfg(test)]
 mod tests;

@@ -100,6 +100,7 @@ pub(super) fn claimants(count: usize) -> Vec<Claimant> {
         holder: format!("w{n}").into(),
         abilities: Arc::new(Abilities::Anything),
         queues: vec!["q".to_owned()].into(),
+        share_terms: Arc::default(),
         visibility_ms: None,
     };
     (0..count).map(claimant).collect()

@@ -57,6 +57,7 @@ async fn work(node: Arc<PostgresStore>) -> usize {
         holder: worker_id.into(),
         abilities: Arc::new(Abilities::of(&registration(worker_id))),
         queues: vec!["q".to_owned()].into(),
+        share_terms: Arc::default(),
         visibility_ms: None,
     };
     let mut done = 0;

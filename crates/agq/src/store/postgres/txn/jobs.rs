@@ -11,6 +11,7 @@ use crate::store::{
     dedup::{check_only, revived},
     postgres::{
         ready_positions::{END, Position, position_of},
+        share_times::Head,
         sql_types,
         txn::{
             PgTxn,
@@ -312,8 +313,8 @@ impl PgTxn<'_> {
         }
     }
 
-    /// Takes the next job for a claimant: from the first of its queues that has one, the highest
-    /// priority, then the oldest. Ends the jobs in front of it that can no longer run, and adds
+    /// Takes the next job for a claimant: from the first of its queues that has one, that of the
+    /// share whose turn it is; in the share, the highest priority, then the oldest. Ends the jobs in front of it that can no longer run, and adds
     /// their number to `ended`.
     fn next_for(
         &mut self,
@@ -327,21 +328,23 @@ impl PgTxn<'_> {
             loop {
                 let turn = |(lane, waiting): (&i32, &VecDeque<LockedJob>)| {
                     let first = waiting.front()?;
-                    self.lanes.is_for(*lane, queue, &claimant.abilities).then_some(())?;
+                    let at = (*lane, position_of(&first.job));
+                    let head = self.lanes.head(&self.lanes.shares, (queue, claimant), at)?;
                     let limit = self.lanes.limit_of(*lane);
                     limit.is_none_or(|key| self.limits.admits(key, now)).then_some(())?;
                     self.budgets.admits_job(&first.job, now).then_some(())?;
-                    Some((sql_types::rank(&first.job), first.job.seq, *lane))
+                    Some(head)
                 };
-                let heads = lanes.iter().filter_map(turn).collect();
-                let Some(lane) = self.first_fitting(heads, &mut placement, claimant, now) else { break };
-                let Some(candidate) = lanes.get_mut(&lane).and_then(VecDeque::pop_front) else { break };
+                let heads: Vec<Head> = lanes.iter().filter_map(turn).collect();
+                let Some(head) = self.first_fitting(&heads, &mut placement, claimant, now) else { break };
+                let Some(candidate) = lanes.get_mut(&head.lane).and_then(VecDeque::pop_front) else { break };
                 if let Some(late) = job::expired(&candidate.job, now) {
                     self.put_job(Some(&candidate.job), &late);
                     *ended += 1;
                     continue;
                 }
                 if candidate.has_plan {
+                    self.lanes.shares.charge((queue, claimant), &heads, head);
                     return Some((queue.clone(), candidate));
                 }
                 // The plan was deleted between the check at the retry and this claim.

@@ -14,6 +14,7 @@ use crate::store::{
     postgres::{
         connection::RoundTrip,
         ready_positions::{END, Position},
+        share_times::Head,
         txn::{
             PgTxn,
             candidates::{Barred, ClaimRequest, FIRST, params},
@@ -80,7 +81,8 @@ impl PgTxn<'_> {
     }
 
     /// Returns the number of jobs that the claims take from each of `lanes`: for each claimant the
-    /// first job of a lane that the claimant covers and whose limit lets the job begin.
+    /// first job of a lane that the claimant covers and whose limit lets the job begin, in the share
+    /// whose turn it is.
     pub(crate) fn choose(
         &self,
         all: &[ClaimRequest<'_>],
@@ -93,6 +95,8 @@ impl PgTxn<'_> {
         waiting.retain(|lane, _| lanes.contains(lane));
         let mut limits: BTreeMap<&str, Limit> = BTreeMap::new();
         let mut counts: BTreeMap<i32, usize> = BTreeMap::new();
+        let queues: BTreeSet<&String> = all.iter().flat_map(|wanting| &*wanting.claimant.queues).collect();
+        let mut shares = self.lanes.shares.of(queues.into_iter());
         let claimants = all.iter().map(|wanting| wanting.claimant);
         for claimant in claimants.filter(|claimant| !barred.contains(&*claimant.holder)) {
             let limit_of = |lane: i32, limits: &BTreeMap<&str, Limit>| {
@@ -101,19 +105,22 @@ impl PgTxn<'_> {
                 let limit = limits.get(key).copied().unwrap_or_else(|| self.limits.expected(key, stored));
                 Some((key, limit))
             };
-            let first_of = |queue: &String| {
-                let may_take = |lane: i32| {
-                    self.lanes.is_for(lane, queue, &claimant.abilities)
-                        && limit_of(lane, &limits).is_none_or(|(_, limit)| limit.admits(now))
+            let found = claimant.queues.iter().find_map(|queue| {
+                let head = |(lane, jobs): (&i32, &VecDeque<Position>)| {
+                    let head = self.lanes.head(&shares, (queue, claimant), (*lane, *jobs.front()?))?;
+                    limit_of(*lane, &limits).is_none_or(|(_, limit)| limit.admits(now)).then_some(head)
                 };
-                let firsts = waiting.iter().filter_map(|(lane, jobs)| Some((*jobs.front()?, *lane)));
-                firsts.filter(|(_, lane)| may_take(*lane)).min()
-            };
-            if let Some((_, lane)) = claimant.queues.iter().find_map(first_of) {
-                let begun = limit_of(lane, &limits).map(|(key, limit)| (key, limit.begun(now)));
+                let heads: Vec<Head> = waiting.iter().filter_map(head).collect();
+                (!heads.is_empty()).then_some((queue, heads))
+            });
+            if let Some((queue, heads)) = &found
+                && let Some(first) = heads.iter().min()
+            {
+                shares.charge((queue, claimant), heads, first);
+                let begun = limit_of(first.lane, &limits).map(|(key, limit)| (key, limit.begun(now)));
                 limits.extend(begun);
-                waiting.get_mut(&lane).and_then(VecDeque::pop_front);
-                *counts.entry(lane).or_default() += 1;
+                waiting.get_mut(&first.lane).and_then(VecDeque::pop_front);
+                *counts.entry(first.lane).or_default() += 1;
             }
         }
         counts

@@ -16,6 +16,7 @@ use crate::store::{
     postgres::{
         lane_cache::LaneCache,
         quantities::{USED_BY, used_of},
+        share_times::Head,
         sql_types,
         txn::{
             JobWrite, PgTxn,
@@ -93,21 +94,22 @@ impl PgTxn<'_> {
         Ok(())
     }
 
-    /// Returns the lane of the first of `heads` that may start on the worker of a claim, by its
-    /// quantities. `heads` has the rank, the number and the lane of the first job of each lane.
-    pub(crate) fn first_fitting(
+    /// Returns the first of the `heads` of lanes that may start on the worker of a claim, by its
+    /// quantities.
+    pub(crate) fn first_fitting<'h>(
         &mut self,
-        mut heads: Vec<(i16, u64, i32)>,
+        heads: &'h [Head],
         placement: &mut Option<Placement>,
         claimant: &Claimant,
         now: Timestamp,
-    ) -> Option<i32> {
-        let (_, _, first) = *heads.iter().min()?;
-        if self.fits_now(placement, claimant, first, now) {
+    ) -> Option<&'h Head> {
+        let first = heads.iter().min()?;
+        if self.fits_now(placement, claimant, first.lane, now) {
             return Some(first);
         }
+        let mut heads: Vec<&Head> = heads.iter().collect();
         heads.sort_unstable();
-        heads.into_iter().map(|(_, _, lane)| lane).find(|lane| self.fits_now(placement, claimant, *lane, now))
+        heads.into_iter().find(|head| self.fits_now(placement, claimant, head.lane, now))
     }
 
     /// Returns true if the first job of a lane may start on the worker of a claim, by its

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn needs_keep_their_stored_form_without_quantities() {
+    fn needs_keep_their_stored_form_without_quantities_and_share() {
         let needs = Needs { tools: vec!["a".into()], ..Needs::default() };
         assert_eq!(encode(&needs).unwrap(), [0x93, 0x91, 0xa1, b'a', 0x90, 0x80], "tools, tags and labels");
         let limited = Needs { limit: Some("k".into()), ..needs.clone() };
@@ -61,7 +61,10 @@ mod tests {
         let with = Needs { resources: Some(Box::new(resources)), ..needs.clone() };
         let stored = encode(&with).unwrap();
         assert_eq!(stored[..9], [0x96, 0x91, 0xa1, b'a', 0x90, 0x80, 0xc0, 0xc0, 0x82], "a map of two");
-        for needs in [needs, limited, charged, with] {
+        let shared = Needs { share: Some("s".into()), ..needs.clone() };
+        let last = [0xc0, 0xc0, 0xc0, 0xa1, b's'];
+        assert!(encode(&shared).unwrap().ends_with(&last), "the share is the last field");
+        for needs in [needs, limited, charged, with, shared] {
             assert_eq!(decode::<Needs>(&encode(&needs).unwrap()).unwrap(), needs);
         }
     }

@@ -3,9 +3,16 @@
 use agenix_rules::{action::PRIORITIES, job::Job};
 
 pub(crate) use crate::store::LaneKey;
+use crate::store::claim_index::Turn;
 
 /// Position of a ready job in its lane: rank, then sequence number.
 pub(crate) type LaneTurn = (u8, u64);
+
+impl Turn for LaneTurn {
+    fn rank(self) -> i32 {
+        self.0.into()
+    }
+}
 
 /// Returns lane, rank and sequence number. A higher priority has a lower rank.
 pub(crate) fn ready_key(job: &Job) -> (u32, u8, u64) {

@@ -15,7 +15,7 @@ use crate::store::{
     decisions::accepted,
     dedup::{check_only, revived},
     redb::{
-        schema::{LaneTurn, Result, codec},
+        schema::{LaneTurn, Result, codec, ready_key},
         txn::{WriteTxn, lanes::MAX_HEADS},
     },
 };
@@ -78,6 +78,8 @@ impl WriteTxn<'_> {
             let hold = LeaseOptions { start_timeout_ms, visibility_ms: claimant.visibility_ms };
             let job = job::claimed(&before, &claimant.holder, now, hold);
             self.enter_limit(&job, now)?;
+            let (lane, rank, seq) = ready_key(&before);
+            self.cache.lanes.charge(((rank, seq), lane), claimant);
             if before.attempt > 0 {
                 // The results of an earlier attempt do not belong to this one.
                 self.tables.results.remove(job_id.as_str());
@@ -93,22 +95,20 @@ impl WriteTxn<'_> {
         Ok(None)
     }
 
-    /// Returns the next job for a claimant: of the first queue that has one, the job with the
-    /// highest priority, then the oldest.
+    /// Returns the next job for a claimant: of the first queue that has one, that of the share whose
+    /// turn it is; in the share, the job with the highest priority, then the oldest.
     fn next_for<'c>(&mut self, claimant: &'c Claimant, now: Timestamp) -> Result<Option<(&'c str, JobId)>> {
         let mut placement = None;
         for queue in &*claimant.queues {
             let mut passed = PassedGroups::default();
-            while let Some((bound, lane)) =
-                self.cache.lanes.next_for(queue, &claimant.abilities, (&passed, now))
-            {
+            while let Some((bound, lane)) = self.cache.lanes.next_for(queue, claimant, (&mut passed, now)) {
                 let first = self.next_ready(lane)?;
                 if first != Some(bound) {
                     self.cache.lanes.set_first_turn(lane, first);
                 } else if let Some(block) = self.block_of(lane, now)? {
                     self.cache.lanes.block(lane, block);
                 } else if !self.fits_now(&mut placement, claimant, lane, now)? {
-                    self.cache.lanes.pass((bound, lane), &mut passed);
+                    passed.pass();
                 } else {
                     let (_, job_id) = self.cache.lanes.first(lane).expect("its head was just looked for");
                     return Ok(Some((queue, job_id.clone())));

@@ -2,15 +2,13 @@
 //! the batch that made them. A lane exists from its first job until its last job is removed. Their
 //! number is unbounded, because users invent labels.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, btree_map::Entry},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, btree_map::Entry};
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
-use agenix_rules::capability::{Abilities, Needs};
+use agenix_rules::capability::Needs;
 
 use crate::store::{
+    Claimant,
     claim_index::{Block, ClaimIndex, Constraint, PassedGroups},
     redb::{
         engine::{Snapshot, Table},
@@ -127,16 +125,15 @@ impl Lanes {
     pub(crate) fn next_for(
         &mut self,
         queue: &str,
-        abilities: &Arc<Abilities>,
-        (passed, now): (&PassedGroups<LaneTurn>, Timestamp),
+        claimant: &Claimant,
+        (passed, now): (&mut PassedGroups<LaneTurn>, Timestamp),
     ) -> Option<(LaneTurn, u32)> {
-        if self.paused.contains(queue) { None } else { self.index.first(queue, abilities, passed, now) }
+        if self.paused.contains(queue) { None } else { self.index.first(queue, claimant, passed, now) }
     }
 
-    /// Passes over all lanes whose jobs need the same as those of the lane that
-    /// [`Lanes::next_for`] has returned.
-    pub(crate) fn pass(&self, found: (LaneTurn, u32), passed: &mut PassedGroups<LaneTurn>) {
-        self.index.pass(found, passed);
+    /// Counts a claim of a job with a turn in the share of its lane.
+    pub(crate) fn charge(&mut self, of_job: (LaneTurn, u32), claimant: &Claimant) {
+        self.index.charge(of_job, claimant);
     }
 
     /// Sets what [`Lanes::next_for`] knows about the first ready job of a lane.
@@ -154,9 +151,24 @@ impl Lanes {
         self.index.unblock_all_of(constraint, name);
     }
 
+    /// Returns the virtual times of a share, as the index has them.
+    #[cfg(test)]
+    pub(crate) fn share_times(
+        &self,
+        queue: &str,
+        claimant: &Claimant,
+        share: Option<&str>,
+    ) -> impl Ord + use<> {
+        self.index.times_of(queue, claimant, (share, 0))
+    }
+
     /// Returns the lanes of a queue with ready jobs for a worker; none if the queue is paused.
     #[cfg(test)]
-    pub(crate) fn with_jobs_for(&self, queue: &str, abilities: &Abilities) -> Vec<u32> {
+    pub(crate) fn with_jobs_for(
+        &self,
+        queue: &str,
+        abilities: &agenix_rules::capability::Abilities,
+    ) -> Vec<u32> {
         if self.paused.contains(queue) {
             return Vec::new();
         }

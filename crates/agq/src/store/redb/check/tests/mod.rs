@@ -80,7 +80,13 @@ async fn add_action(store: &RedbStore, id: &str, count: usize, queue: &str, run_
 
 fn claimant(holder: &str) -> Claimant {
     let queues = Arc::new(["ready".to_owned()]);
-    Claimant { holder: holder.into(), abilities: Arc::new(Abilities::Anything), queues, visibility_ms: None }
+    Claimant {
+        holder: holder.into(),
+        abilities: Arc::new(Abilities::Anything),
+        queues,
+        share_terms: Arc::default(),
+        visibility_ms: None,
+    }
 }
 
 async fn decide(store: &RedbStore, id: &str, results: Option<&'static str>, rule: JobRule) {
