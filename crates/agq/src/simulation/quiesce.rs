@@ -40,6 +40,7 @@ impl World {
         for round in 0..ROUNDS {
             self.check_quiet()?;
             if self.all_jobs()?.iter().all(agenix_rules::job::Job::is_ended) {
+                self.check_shares()?;
                 return self.check_end();
             }
             for at in [0, 1] {

@@ -13,6 +13,7 @@ use crate::{
         keys::KeyOperation,
         ledger::{CheckResult, ExpectedAction},
         operations::Operation,
+        shares,
         workers::{CONTENTS, hash_of},
         world::{InFlightRequest, PendingRequest, World},
     },
@@ -165,9 +166,9 @@ impl World {
             2 | 3 => r#","open":true"#.to_owned(),
             _ => String::new(),
         };
-        let all = inputs.join(",");
+        let (all, share) = (inputs.join(","), shares::field(&self.user, fresh));
         let json = format!(
-            r#"{{"action_id":"{action_id}","plan_id":"{plan_id}","queue":"{queue}","inputs":[{all}]{wishes}}}"#
+            r#"{{"action_id":"{action_id}","plan_id":"{plan_id}","queue":"{queue}","inputs":[{all}]{wishes}{share}}}"#
         );
         self.counts.jobs += count as u64;
         let submitted = ExpectedAction { plan_id, inputs, json: json.clone(), ..ExpectedAction::default() };
