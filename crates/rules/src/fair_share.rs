@@ -68,8 +68,9 @@ impl<S: Ord + Clone> FairQueue<S> {
         }
     }
 
-    /// Records the claim of a job of a share. A share that is behind the queue, because its jobs did
-    /// not fit into what the workers had free, does not catch up: its claims would delay the others.
+    /// Records the claim of a job of a share. A share that is behind the queue, because its jobs
+    /// did not fit into what the workers had free, does not catch up: its claims would delay the
+    /// others.
     pub fn charge(&mut self, share: &S, weight: u32) {
         self.now = self.now.max(self.time_of(share));
         let step = STEP / u64::from(weight.clamp(1, MAX_WEIGHT));

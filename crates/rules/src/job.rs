@@ -332,23 +332,6 @@ impl Job {
         matches!(self.state, JobState::Completed | JobState::Cancelled | JobState::Discarded)
     }
 
-    /// Returns the holder of the claim, if the job is claimed.
-    pub fn active_holder(&self) -> Option<&str> {
-        self.holder.as_deref().filter(|_| self.state == JobState::Active)
-    }
-
-    /// Returns the time at which the attempt times out, or `None` without a bound.
-    fn attempt_over_at(&self) -> Option<Timestamp> {
-        let started_at = self.started_at.filter(|_| self.timeout_ms > 0)?;
-        Some(started_at.plus_ms(self.timeout_ms))
-    }
-
-    /// Returns the end of the claim: the earlier of attempt timeout and lease.
-    fn lease_over_at(&self) -> Option<Timestamp> {
-        let leased_until = self.ojs.as_ref().and_then(|ojs| ojs.leased_until);
-        self.attempt_over_at().into_iter().chain(leased_until).min()
-    }
-
     fn expires_at(&self) -> Option<Timestamp> {
         self.ojs.as_ref().and_then(|ojs| ojs.expires_at)
     }

@@ -220,8 +220,8 @@ pub fn limit(plan_id: &PlanId, plan: &Plan) -> Option<(String, LimitTerms)> {
     Some((format!("plan:{plan_id}"), terms))
 }
 
-/// Returns the limit of a job of the Open Job Spec, and its key: the one that the job names, or that
-/// of its plan. Rejects both, because a job has one limit.
+/// Returns the limit of a job of the Open Job Spec, and its key: the one that the job names, or
+/// that of its plan. Rejects both, because a job has one limit.
 pub fn limit_of_job(
     given: Option<(String, LimitTerms)>,
     of_plan: Option<(&PlanId, &Plan)>,

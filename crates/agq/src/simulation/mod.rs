@@ -18,8 +18,8 @@
 //!   `keys` does the same for users' keys, as a model of Redis.
 //! - `checks` verifies the invariants: indexes agree with records, nothing acknowledged is lost,
 //!   the lifecycle of jobs permits each step, and no client waits while there is work for it.
-//! - `quiesce` ends the seed: faults stop, workers do their work, and every job must end. Then claims
-//!   of new jobs must be divided between two shares (`shares`).
+//! - `quiesce` ends the seed: faults stop, workers do their work, and every job must end. Then
+//!   claims of new jobs must be divided between two shares (`shares`).
 //!
 //! If a seed fails, `run` shrinks its steps to a short script, and prints the command that repeats
 //! it. The random numbers of a step depend on the seed and the number of the step only, so steps
@@ -63,6 +63,7 @@ mod recording;
 mod replies;
 mod report;
 mod run;
+mod share_terms;
 mod shares;
 mod steps;
 mod time;

@@ -1,44 +1,16 @@
-//! Shares of the jobs of some actions, and a check that claims are divided between shares.
+//! Check that claims are divided between the shares of a queue.
 
-use agenix_protocol::ids::ShareName;
-use agenix_rules::{
-    fair_share::{ShareTerms, named_share},
-    job::JobState,
+use agenix_rules::job::JobState;
+
+use crate::simulation::{
+    ledger::{CheckResult, ExpectedAction},
+    share_terms::{NAMES, may_name},
+    world::{PendingRequest, World},
 };
 
-use crate::{
-    app::Caller,
-    auth::keyring::Role,
-    simulation::{
-        ledger::{CheckResult, ExpectedAction},
-        world::{PendingRequest, World},
-    },
-};
-
-const NAMES: [&str; 2] = ["s1", "s2"];
-const WEIGHT_OF_SECOND: u32 = 2;
 /// Queue of the check, from which no actor claims.
 const QUEUE: &str = "shares";
 const PLAN: &str = "of-shares";
-
-/// Returns the terms of shares: the second one has a weight.
-pub(super) fn terms() -> ShareTerms {
-    let second = NAMES[1].parse::<ShareName>().map(|name| (named_share(&name), WEIGHT_OF_SECOND));
-    ShareTerms { weights: second.into_iter().collect(), ..ShareTerms::default() }
-}
-
-/// Returns true if a user may name shares.
-fn may_name(user: &Caller) -> bool {
-    user.identity.as_ref().is_some_and(|identity| identity.role == Role::Admin)
-}
-
-/// Returns the field of an action that names its share, if it names one. There is no draw for it, so
-/// that seeds without shares stay as they are.
-pub(super) fn field(user: &Caller, number: &str) -> String {
-    let named = number.parse::<usize>().ok().and_then(|number| NAMES.get(number % 3));
-    let named = named.filter(|_| may_name(user));
-    named.map(|name| format!(r#","share":"{name}""#)).unwrap_or_default()
-}
 
 impl World {
     /// Checks that shares get claims by their weights, that a share saves up nothing while it has

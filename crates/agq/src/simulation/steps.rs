@@ -13,7 +13,7 @@ use crate::{
         keys::KeyOperation,
         ledger::{CheckResult, ExpectedAction},
         operations::Operation,
-        shares,
+        share_terms,
         workers::{CONTENTS, hash_of},
         world::{InFlightRequest, PendingRequest, World},
     },
@@ -166,7 +166,7 @@ impl World {
             2 | 3 => r#","open":true"#.to_owned(),
             _ => String::new(),
         };
-        let (all, share) = (inputs.join(","), shares::field(&self.user, fresh));
+        let (all, share) = (inputs.join(","), share_terms::field(&self.user, fresh));
         let json = format!(
             r#"{{"action_id":"{action_id}","plan_id":"{plan_id}","queue":"{queue}","inputs":[{all}]{wishes}{share}}}"#
         );

@@ -28,7 +28,7 @@ use crate::{
         metrics::SimulationMetrics,
         operations::{Operation, OperationLog},
         process::SimulatedProcess,
-        shares,
+        share_terms,
         time::SimulatedTime,
     },
 };
@@ -150,7 +150,7 @@ impl World {
         (settings.heartbeat_interval_ms, settings.heartbeat_factor) = (1000, 3);
         settings.start_timeout_ms = [2000, 2000, 10_000, 0][rng.usize(..4)];
         settings.job_timeout_ms = 20_000;
-        settings.share_terms = shares::terms();
+        settings.share_terms = share_terms::terms();
         let forgets = rng.u8(..4) == 0;
         (settings.keep_ended_ms, settings.keep_dead_ms) = if forgets { (3000, 6000) } else { (0, 0) };
         let time_seed = rng.u64(..);

@@ -12,10 +12,8 @@ use agenix_rules::{capability::Abilities, fair_share::FairQueue};
 use super::{
     LaneGroup, PassedGroups, Turn,
     passed_groups::FoundGroup,
-    shares::{ClassShare, Share, SharePlace},
+    shares::{ClassShare, GroupId, Share, SharePlace},
 };
-
-pub(super) type GroupId = u64;
 
 /// Identity of abilities as long as a class has them.
 pub(super) type ClassId = usize;

@@ -10,8 +10,8 @@
 //!   which all classes use.
 //!   A lane is in its group by a lower bound of the turn of its first job. Claims only raise that
 //!   turn, so a claim corrects the bound when it looks at the lane.
-//! - Claimants with equal abilities are a class. It has the groups that it covers, in each share, by
-//!   a lower bound of their first turns, and corrects that bound in the same way.
+//! - Claimants with equal abilities are a class. It has the groups that it covers, in each share,
+//!   by a lower bound of their first turns, and corrects that bound in the same way.
 //! - A class has the shares by lower bounds of their virtual times in the class, which only grow.
 //!   So the workers of each class are shared by those whose jobs they can run. Virtual times of the
 //!   whole queue decide between equal ones, so that new classes do not begin with the same share.
@@ -40,8 +40,8 @@ use agenix_rules::fair_share::VirtualTime;
 
 use self::{
     blocked_lanes::BlockedLanes,
-    class::{GroupId, Look, QueueGroups},
-    shares::Share,
+    class::{Look, QueueGroups},
+    shares::{GroupId, Share},
 };
 pub(crate) use self::{
     blocked_lanes::{Block, Constraint},

@@ -5,10 +5,7 @@ use std::{
     ops::Bound,
 };
 
-use super::{
-    class::GroupId,
-    shares::{Share, SharePlace},
-};
+use super::shares::{GroupId, Share, SharePlace};
 
 /// Groups of a queue that a claim has passed over, because their jobs do not fit into what the
 /// worker has free. A claim asks about groups in the order of the places of their shares, and in

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, ops::Bound, sync::Arc};
 
 use agenix_rules::fair_share::VirtualTime;
 
-use super::class::GroupId;
+pub(super) type GroupId = u64;
 
 /// Share of a queue; `None` for the jobs that the session key submits.
 pub(super) type Share = Option<Arc<str>>;

@@ -314,8 +314,8 @@ impl PgTxn<'_> {
     }
 
     /// Takes the next job for a claimant: from the first of its queues that has one, that of the
-    /// share whose turn it is; in the share, the highest priority, then the oldest. Ends the jobs in front of it that can no longer run, and adds
-    /// their number to `ended`.
+    /// share whose turn it is; in the share, the highest priority, then the oldest. Ends the jobs
+    /// in front of it that can no longer run, and adds their number to `ended`.
     fn next_for(
         &mut self,
         claimant: &Claimant,

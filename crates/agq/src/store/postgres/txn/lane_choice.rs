@@ -81,8 +81,8 @@ impl PgTxn<'_> {
     }
 
     /// Returns the number of jobs that the claims take from each of `lanes`: for each claimant the
-    /// first job of a lane that the claimant covers and whose limit lets the job begin, in the share
-    /// whose turn it is.
+    /// first job of a lane that the claimant covers and whose limit lets the job begin, in the
+    /// share whose turn it is.
     pub(crate) fn choose(
         &self,
         all: &[ClaimRequest<'_>],

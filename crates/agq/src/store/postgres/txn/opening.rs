@@ -1,5 +1,5 @@
-//! First round trip of a transaction: begins it, and reads and locks what its writes need, as far as
-//! that is known before any rule decides.
+//! First round trip of a transaction: begins it, and reads and locks what its writes need, as far
+//! as that is known before any rule decides.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 

@@ -95,8 +95,8 @@ impl WriteTxn<'_> {
         Ok(None)
     }
 
-    /// Returns the next job for a claimant: of the first queue that has one, that of the share whose
-    /// turn it is; in the share, the job with the highest priority, then the oldest.
+    /// Returns the next job for a claimant: of the first queue that has one, that of the share
+    /// whose turn it is; in the share, the job with the highest priority, then the oldest.
     fn next_for<'c>(&mut self, claimant: &'c Claimant, now: Timestamp) -> Result<Option<(&'c str, JobId)>> {
         let mut placement = None;
         for queue in &*claimant.queues {
