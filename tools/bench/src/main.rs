@@ -106,7 +106,7 @@ pub(crate) struct BenchOptions {
     #[arg(long, value_name = "FILE", requires = "publish", conflicts_with_all = ["names", "json"])]
     from: Option<PathBuf>,
     /// Only rows of wire, cycle, store and tasks whose titles contain this text; of scale, only the
-    /// part of this name: queued, million, lanes, waiting, latency, reopen
+    /// part of this name: queued, million, lanes, waiting, shares, latency, reopen
     #[arg(long, value_name = "TEXT")]
     rows: Option<String>,
     /// Exit with an error if a floor is missed

@@ -10,6 +10,7 @@ mod latency;
 mod million;
 mod queued;
 mod reopen;
+mod shares;
 mod waiting;
 
 use anyhow::Context;
@@ -22,11 +23,12 @@ const SECTION: &str = "scale";
 type Part = fn(&mut Bench, &Programs) -> anyhow::Result<()>;
 
 /// Parts of the section, each with the name that `--rows` selects it by.
-const PARTS: [(&str, Part); 6] = [
+const PARTS: [(&str, Part); 7] = [
     ("queued", queued::run),
     ("million", million::run),
     ("lanes", lanes::run),
     ("waiting", waiting::run),
+    ("shares", shares::run),
     ("latency", latency::run),
     ("reopen", reopen::run),
 ];
