@@ -9,9 +9,15 @@
 use std::{collections::HashSet, fmt::Write};
 
 use futures_util::TryStreamExt;
-use sqlx::{AssertSqlSafe, Either, Error, Executor, PgConnection, Result, postgres::PgRow, query, raw_sql};
+use sqlx::{
+    AssertSqlSafe, Either, Error, Executor, PgConnection, Postgres, Result,
+    postgres::{PgArguments, PgRow},
+    query,
+    query::Query,
+    raw_sql,
+};
 
-use super::session::Sql;
+pub(crate) type Sql<'q> = Query<'q, Postgres, PgArguments>;
 
 /// Maximum number of bytes of a script. The values of a larger one are bound, in one message for
 /// each statement, because literals of large values take longer than these messages.

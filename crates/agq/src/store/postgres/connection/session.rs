@@ -3,18 +3,12 @@
 
 use std::{cell::RefCell, collections::HashSet, time::Duration};
 
-use sqlx::{
-    AssertSqlSafe, Error, PgConnection, Postgres, Result,
-    postgres::{PgArguments, PgRow},
-    query,
-    query::Query,
-    raw_sql,
-};
+use sqlx::{AssertSqlSafe, Error, PgConnection, Result, postgres::PgRow, query, raw_sql};
 use tokio::runtime::{Handle, Runtime};
 
 use super::{
     pool::{Pool, Pooled},
-    round_trip::{Answers, RoundTrip, RoundTripFailure, run_script},
+    round_trip::{Answers, RoundTrip, RoundTripFailure, Sql, run_script},
 };
 
 /// Awaits `work` for at most `timeout`. The bound is needed because a network that carries nothing
@@ -25,8 +19,6 @@ pub(crate) async fn within<T>(timeout: Duration, work: impl Future<Output = Resu
         Err(Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
     })
 }
-
-pub(crate) type Sql<'q> = Query<'q, Postgres, PgArguments>;
 
 pub(crate) struct DatabaseSession {
     // Dropped before the reactor, which the connection needs.

@@ -1,6 +1,6 @@
 //! Plans and actions in a write transaction.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use agenix_protocol::{
     ids::{ActionId, PlanId},
@@ -14,7 +14,7 @@ use agenix_rules::{
     plan,
     rejection::Rejection,
 };
-use sqlx::{Error, Result, Row, postgres::PgRow, query};
+use sqlx::{Error, Result, Row, query};
 
 use crate::store::{
     ActionRule, AddOutcome, AppendJobs, DocumentChange, DocumentKind, LaneKey, NewAction, NewPlan,
@@ -23,26 +23,16 @@ use crate::store::{
     postgres::{
         cluster::events,
         codec::encode,
-        connection::{Param, Statement},
         sql_types,
         txn::{
             PgTxn,
+            made_actions::MadeActions,
             opening::{Opening, lanes_of},
         },
     },
     types::Ruled,
 };
 
-/// Statement that inserts the new actions whose plans exist, and takes turns for their jobs.
-pub(crate) const MADE: Statement = Statement {
-    name: "agq_make_actions",
-    sql: "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = ANY ($3::text[]) ORDER BY plan_id FOR KEY SHARE), \
-         made AS (INSERT INTO agq.actions (action_id, record, owner) SELECT n.action_id, n.record, n.owner \
-             FROM unnest($1::text[], $2::bytea[], $3::text[], $5::text[]) AS n (action_id, record, plan_id, owner) JOIN held USING (plan_id) \
-             ORDER BY n.action_id ON CONFLICT DO NOTHING RETURNING action_id) \
-         SELECT action_id, NULL::bigint[] AS turns FROM made \
-         UNION ALL SELECT NULL, (SELECT array_agg(nextval('agq.turns')) FROM generate_series(1, $4::bigint))",
-};
 const INPUTS: &str = "SELECT place, json FROM (SELECT place, (SELECT json FROM agq.inputs AS i WHERE i.job_id = j.job_id) AS json \
      FROM (SELECT job_id, place FROM agq.jobs WHERE action_id = $1 AND place >= $2 AND place < $3 \
      UNION ALL SELECT job_id, place FROM agq.ended WHERE action_id = $1 AND place >= $2 AND place < $3) AS j) AS known WHERE json IS NOT NULL";
@@ -51,38 +41,6 @@ pub(crate) const REMOVE: &str = "WITH t AS (DELETE FROM agq.tallies WHERE action
      DELETE FROM agq.actions WHERE action_id = ANY ($1)";
 const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.jobs WHERE action_id = $1) \
      AND NOT EXISTS (SELECT FROM agq.ended WHERE action_id = $1)";
-
-/// Inserted actions, and as many turns as all actions to insert have jobs.
-pub(crate) struct MadeActions {
-    ids: HashSet<String>,
-    turns: Vec<u64>,
-}
-
-/// Returns the parameters that insert actions.
-pub(crate) fn making(actions: &[&NewAction]) -> Result<Vec<Param>> {
-    let record =
-        |new: &&NewAction| encode(&Action { total_jobs: new.jobs.len() as u64, ..new.action.clone() });
-    let owner = |new: &&NewAction| new.action.owner.as_ref().map(|owner| owner.as_str().to_owned());
-    let jobs = actions.iter().map(|new| new.jobs.len()).sum();
-    Ok(vec![
-        Param::texts(actions.iter().map(|new| new.action.action_id.as_str())),
-        Param::Binaries(actions.iter().map(record).collect::<Result<_>>()?),
-        Param::texts(actions.iter().map(|new| new.action.plan_id.as_str())),
-        Param::Wide(sql_types::limit(jobs)),
-        Param::OptionalTexts(actions.iter().map(owner).collect()),
-    ])
-}
-
-pub(crate) fn made_by(rows: &[PgRow]) -> Result<MadeActions> {
-    let (mut ids, mut turns) = (HashSet::new(), Vec::new());
-    for row in rows {
-        ids.extend(row.try_get::<Option<String>, _>("action_id")?);
-        let numbers = row.try_get::<Option<Vec<i64>>, _>("turns")?.unwrap_or_default();
-        turns.extend(numbers.into_iter().map(sql_types::count));
-    }
-    turns.sort_unstable();
-    Ok(MadeActions { ids, turns })
-}
 
 impl PgTxn<'_> {
     pub(crate) fn add_plan(&mut self, new: &NewPlan) -> Result<RuleResult<bool>> {

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use agenix_rules::job::NewJob;
 
+use crate::store::NewAction;
+
 /// Ids that new jobs claim, and kinds of which they are to be the only jobs.
 #[derive(Default)]
 pub(crate) struct Checks<'n> {
@@ -24,4 +26,15 @@ impl<'n> Checks<'n> {
             self.kinds.extend(own.unique.as_ref().map(|unique| unique.key.as_str()));
         }
     }
+}
+
+/// Returns true if existing records decide whether all jobs may be added.
+pub(crate) fn is_checked(new: &NewAction) -> bool {
+    if !new.input_blobs.is_empty() || new.booking.is_some() {
+        return true;
+    }
+    new.jobs
+        .iter()
+        .filter_map(|job| job.own.as_ref())
+        .any(|own| own.is_named || own.unique.is_some() || own.plan_id != new.action.plan_id)
 }

@@ -16,6 +16,7 @@ pub(crate) mod held_rows;
 pub(crate) mod job_reads;
 pub(crate) mod jobs;
 pub(crate) mod lane_choice;
+pub(crate) mod made_actions;
 pub(crate) mod opening;
 pub(crate) mod quantities;
 pub(crate) mod retention;

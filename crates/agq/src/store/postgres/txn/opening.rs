@@ -13,13 +13,13 @@ use crate::store::{
         lane_cache::LaneCache,
         sql_types,
         txn::{
-            actions::{MADE, MadeActions, made_by, making},
             candidates::{self, Barred, CANDIDATES, Candidates, ClaimRequest, TAKERS},
             checks::Checks,
             documents::{FIRSTS, firsts_in, of_kinds},
             held_lanes::{HOLD_LANES, check_held},
             held_names::LOCK_NAMES,
             job_reads::{BY_ID, BY_ID_OR_KIND, JobReads},
+            made_actions::{MADE, MadeActions, made_by, making},
         },
     },
 };

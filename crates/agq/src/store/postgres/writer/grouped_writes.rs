@@ -10,6 +10,7 @@ use crate::store::{
         txn::{
             PgTxn,
             candidates::ClaimRequest,
+            checks::is_checked,
             claim_texts::ClaimTexts,
             documents::limits_of,
             opening::{Opening, lanes_of},
@@ -62,17 +63,6 @@ pub(crate) fn add(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<()> {
         pending.outcome = Some(outcome);
     }
     Ok(())
-}
-
-/// Returns true if existing records decide whether all jobs may be added.
-pub(crate) fn is_checked(new: &NewAction) -> bool {
-    if !new.input_blobs.is_empty() || new.booking.is_some() {
-        return true;
-    }
-    new.jobs
-        .iter()
-        .filter_map(|job| job.own.as_ref())
-        .any(|own| own.is_named || own.unique.is_some() || own.plan_id != new.action.plan_id)
 }
 
 /// Returns the claims of a batch, one for each claimant.

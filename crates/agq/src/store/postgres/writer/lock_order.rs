@@ -12,14 +12,11 @@ use crate::store::{
     postgres::{
         txn::{
             PgTxn,
-            checks::Checks,
+            checks::{Checks, is_checked},
             documents::{document_name, limits_of},
             held_rows::OnLocked,
         },
-        writer::{
-            grouped_writes::is_checked,
-            queue::{PgWrite, WriteKind},
-        },
+        writer::queue::{PgWrite, WriteKind},
     },
 };
 
