@@ -146,6 +146,8 @@ fn worker_takes_jobs_again_when_the_command_that_ends_it_fails() {
     let step = failed.data();
     assert_eq!((&step["decision"], &step["outcome"]), (&"down".into(), &"failed".into()), "{step}");
     assert!(failed.err.contains("--down exited with code 1"), "{}", failed.err);
-    let workers = lab.agx(&agq, &["worker", "list", "--json"]).expect(0).data();
-    assert_eq!(workers[0]["state"], "active");
+    eventually("the worker takes jobs again", || {
+        let workers = lab.agx(&agq, &["worker", "list", "--json"]).expect(0).data();
+        (workers[0]["state"] == "active").then_some(())
+    });
 }
