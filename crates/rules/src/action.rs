@@ -75,6 +75,7 @@ pub fn options(action: &ActionSubmission) -> ActionOptions {
     let scheduling = SchedulingOptions {
         rate: action.rate,
         resources: action.resources.clone(),
+        retry_memory_factor: action.retry_memory_factor,
         concurrency: action.concurrency.clone(),
         unique: action.unique.clone(),
         share: action.share.clone(),

@@ -15,6 +15,7 @@ use crate::{
     fair_share::share_of,
     job::{JobOverrides, JobParams, Ojs, Unique},
     limit::LimitTerms,
+    memory_retry,
     ojs::PLAN_PREFIX,
     plan,
     rejection::Rejection,
@@ -110,7 +111,8 @@ pub fn check_same_needs(
     // Limit, budget and share belong to the job, and not to its plan, unless the plan has bounds.
     let of_plan = plan::limit(plan_id, plan).map(|(key, _)| key);
     let (limit, budget) = (of_plan.or_else(|| stored.limit.clone()), stored.budget.clone());
-    let now = Needs { limit, budget, share: stored.share.clone(), ..needs(action, plan) };
+    let (share, needs) = (stored.share.clone(), memory_retry::with_raised_memory(action, plan, stored));
+    let now = Needs { limit, budget, share, ..needs };
     if now == *stored { Ok(()) } else { Err(Rejection::PlanReplaced(plan_id.clone())) }
 }
 

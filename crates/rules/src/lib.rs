@@ -14,7 +14,7 @@
 //! 2. [`action`]: checks of inputs, numbers of jobs by status, and halt policies.
 //! 3. [`job`]: the lifecycle of a job: claims, leases, reports, retries.
 //! 4. [`worker`], [`capability`] and [`quarantine`]: the workers that may claim a job.
-//! 5. [`retry`], [`limit`], [`action_bounds`], [`concurrency_key`], [`budget`] and [`explain`]:
+//! 5. [`retry`], [`memory_retry`], [`limit`], [`action_bounds`], [`concurrency_key`], [`budget`] and [`explain`]:
 //!    delays, limits, budgets of clients, and reasons for which a job does not run.
 //! 6. [`ojs`], [`unique_jobs`], [`cron`] and [`workflow`]: jobs of the Open Job Spec, jobs that are
 //!    compared with earlier ones, schedules, and workflows.
@@ -77,6 +77,7 @@ mod input_type;
 pub mod job;
 mod key_template;
 pub mod limit;
+pub mod memory_retry;
 pub mod ojs;
 pub mod owner;
 pub mod plan;

@@ -165,13 +165,15 @@ fn a_job_waits_until_the_processes_of_a_cancelled_one_have_ended() {
     assert_eq!(ended(&lab, &agq, "second")["stdout"], "looked\n");
 }
 
-/// Runs a job that takes about 100 MB, and returns its status.
-fn hungry(lab: &Lab, agq: &Agq, id: &str, resources: &str) -> Value {
+/// Runs a job that takes about 100 MB, and returns its status. `more` are further fields of its
+/// plan.
+fn hungry(lab: &Lab, agq: &Agq, id: &str, resources: &str, more: &str) -> Value {
     // tail(1) keeps all bytes that it may have to print.
     let tasks = r#"[{"task_number":1,"command":"head","args":["-c","100000000","/dev/zero"]},
         {"task_number":2,"command":"tail","args":["-c","100000000"],"input_from_task":1,"stream":true},
         {"task_number":3,"command":"wc","args":["-c"],"input_from_task":2,"stream":true}]"#;
-    let plan = format!(r#"{{"plan_id":"{id}","requires":{{"resources":{resources}}},"tasks":{tasks}}}"#);
+    let plan =
+        format!(r#"{{"plan_id":"{id}","requires":{{"resources":{resources}}},"tasks":{tasks}{more}}}"#);
     lab.submit_plan(agq, &plan);
     lab.submit_action(agq, id, id, "[{}]");
     ended(lab, agq, id)
@@ -184,20 +186,35 @@ fn a_job_beyond_its_memory_fails_and_its_result_says_what_bounds_it() {
         let lab = Lab::new();
         let agq = lab.agq(&[]);
         let _worker = lab.agw(&agq, "w", &[&["--resource", "memory=1G"], sandbox].concat());
-        let small = hungry(&lab, &agq, "small", r#"{"memory":"64M"}"#);
+        let small = hungry(&lab, &agq, "small", r#"{"memory":"64M"}"#, "");
         assert_eq!(small["status"], "failed", "{small}");
         let limit = &small["task_results"][1]["memory_limit"];
         assert_eq!(limit["bytes"], 64 << 20, "{small}");
         assert!(matches!(limit["by"].as_str(), Some("cgroup" | "rlimit")), "{small}");
-        let large = hungry(&lab, &agq, "large", r#"{"memory":"512M"}"#);
+        let large = hungry(&lab, &agq, "large", r#"{"memory":"512M"}"#, "");
         assert_eq!(
             (large["status"].as_str(), large["stdout"].as_str()),
             (Some("completed"), Some("100000000\n"))
         );
-        let without = hungry(&lab, &agq, "without", "{}");
+        let without = hungry(&lab, &agq, "without", "{}", "");
         assert_eq!(without["status"], "completed");
         assert!(without["task_results"][1]["memory_limit"].is_null(), "{without}");
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_job_that_the_kernel_kills_for_lack_of_memory_is_retried_with_more() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _worker = lab.agw(&agq, "w", &["--resource", "memory=1G"]);
+    let more = r#","max_retries":1,"retry_memory_factor":4"#;
+    let job = hungry(&lab, &agq, "p", r#"{"memory":"64M"}"#, more);
+    assert_eq!(job["attempt"], 2, "{job}");
+    // Without a control group, nobody can tell why the program failed.
+    let is_told = job["task_results"][1]["memory_limit"]["by"] == "cgroup";
+    let (memory, status) = if is_told { (256 << 20, "completed") } else { (64 << 20, "dead") };
+    assert_eq!((&job["resources"]["memory"], &job["status"]), (&memory.into(), &status.into()), "{job}");
 }
 
 #[cfg(target_os = "linux")]

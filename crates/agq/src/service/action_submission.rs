@@ -162,6 +162,7 @@ fn no_plan() -> Plan {
         inputs: BTreeMap::new(),
         max_running: None,
         rate: None,
+        retry_memory_factor: None,
     }
 }
 

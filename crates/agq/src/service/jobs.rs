@@ -6,7 +6,7 @@ use agenix_protocol::{
     documents::{CapturedOutput, JobStatus, JobUpdate, Status, TaskResult},
     ids::{JobId, WorkerId},
 };
-use agenix_rules::{action_bounds, blob, job, rejection::Rejection};
+use agenix_rules::{action_bounds, blob, capability::Needs, job, memory_retry, rejection::Rejection};
 use serde_json::value::RawValue;
 
 use super::{
@@ -31,14 +31,19 @@ pub(crate) async fn report(
 ) -> Result<()> {
     let reporter = identity::reporter(app, caller, update.worker_id.as_ref()).await?;
     let status = update.status;
-    let blamed = results.as_deref().filter(|_| status == Some(Status::Failed)).map(read_results);
-    let exit_code = blamed.and_then(|results| TaskResult::blamed(&results).map(|result| result.exit_code));
+    let of_failure = results.as_deref().filter(|_| status == Some(Status::Failed));
+    let of_failure = of_failure.map_or_else(Vec::new, read_results);
+    let exit_code = TaskResult::blamed(&of_failure).map(|result| result.exit_code);
+    let lacks_memory = memory_retry::is_lack_of_memory(&of_failure);
     // Ends are on disk before the reply, starts are not: a crash may repeat the report of a start.
     let is_end = update.status.is_some_and(Status::is_ended);
     let level = if is_end { AckLevel::Durable } else { AckLevel::Visible };
     let (now, jitter, holder) = (app.clock.now(), app.clock.chance(), Arc::clone(&reporter));
     let rule = for_existing(job_id, move |job| job::updated(job, &update, &holder, exit_code, now, jitter));
-    let results = results.map(|json| reported(json, is_end)).transpose()?;
+    let mut results = results.map(|json| reported(json, is_end)).transpose()?;
+    if let Some(results) = results.as_mut().filter(|_| lacks_memory) {
+        results.next_needs = needs_with_more_memory(app, job_id).await?;
+    }
     let change = app.store.decide(job_id, level, results, rule).await??;
     let Some(change) = change else { return Ok(()) };
     let is_failure = match status {
@@ -49,12 +54,22 @@ pub(crate) async fn report(
     on_report(app, &reporter, &change, is_failure).await
 }
 
+/// Returns the needs of the next attempt of a job that lacked memory. `None` if they stay the same,
+/// or if the plan was deleted, so that there is no next attempt.
+async fn needs_with_more_memory(app: &AppState, job_id: &JobId) -> Result<Option<Box<Needs>>> {
+    let Some(StoredJob { job, needs, .. }) = app.store.job(job_id).await? else { return Ok(None) };
+    let Some((action, _)) = app.store.action(&job.action_id).await? else { return Ok(None) };
+    let Some(plan) = app.store.plan(&job.plan_id).await? else { return Ok(None) };
+    let Ok(plan) = app.plans.read(&plan.json) else { return Ok(None) };
+    Ok(memory_retry::raised(&action, &plan, &needs).map(Box::new))
+}
+
 /// Returns the results of a report, with the blobs that they name.
 fn reported(json: String, is_end: bool) -> Result<ReportedResults, Rejection> {
     let names_blobs = json.contains("_blob\"");
     let results = if names_blobs { read_results(&json) } else { Vec::new() };
     let blobs = blob::named_blobs(&results, is_end)?;
-    Ok(ReportedResults { json, blobs })
+    Ok(ReportedResults { json, blobs, next_needs: None })
 }
 
 /// Cancelling an ended job again changes nothing.
@@ -127,7 +142,7 @@ pub(crate) async fn status(app: &AppState, job_id: &JobId) -> Result<Option<JobS
 }
 
 pub(crate) fn job_document(stored: StoredJob) -> Result<JobStatus, serde_json::Error> {
-    let StoredJob { job, queue, input, results, .. } = stored;
+    let StoredJob { job, queue, needs, input, results, .. } = stored;
     let status = job.status();
     let results_of = results.as_deref().map_or_else(Vec::new, read_results);
     let last = TaskResult::blamed(&results_of).or(results_of.last());
@@ -139,6 +154,7 @@ pub(crate) fn job_document(stored: StoredJob) -> Result<JobStatus, serde_json::E
         attempt: job.attempt,
         queue,
         priority: job.priority,
+        resources: needs.resources.map(|resources| *resources).unwrap_or_default(),
         run_at: job.due_at.filter(|_| status == Status::Pending),
         created_at: job.created_at,
         started_at: job.started_at,

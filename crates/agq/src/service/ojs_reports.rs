@@ -1,7 +1,5 @@
 //! Reports of OJS workers on jobs: ACK, NACK and progress.
 
-use std::collections::BTreeSet;
-
 use agenix_protocol::{
     documents::{OjsAck, OjsFault, OjsNack, OjsProgress, to_json},
     ids::{JobId, WorkerId},
@@ -46,12 +44,7 @@ pub(crate) async fn ack(
     });
     let change = app
         .store
-        .decide(
-            job_id,
-            AckLevel::Durable,
-            results.map(|json| ReportedResults { json, blobs: BTreeSet::new() }),
-            rule,
-        )
+        .decide(job_id, AckLevel::Durable, results.map(ReportedResults::without_blobs), rule)
         .await??;
     follow_up(app, job_id, change, false).await
 }

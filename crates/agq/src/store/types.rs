@@ -170,6 +170,20 @@ pub(crate) struct ReportedResults {
     pub(crate) json: String,
     /// Blobs that the results name.
     pub(crate) blobs: BTreeSet<BlobHash>,
+    /// Needs of the next attempt, if the report leads to one that needs other amounts.
+    pub(crate) next_needs: Option<Box<Needs>>,
+}
+
+impl ReportedResults {
+    /// Returns results that name no blobs.
+    pub(crate) fn without_blobs(json: String) -> Self {
+        Self { json, blobs: BTreeSet::new(), next_needs: None }
+    }
+
+    /// Returns the needs of the next attempt, if `after` waits for it and needs other amounts.
+    pub(crate) fn needs_of_retry(&self, after: &Job) -> Option<&Needs> {
+        self.next_needs.as_deref().filter(|_| after.state == JobState::Retryable)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

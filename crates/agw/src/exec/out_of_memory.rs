@@ -39,14 +39,15 @@ pub(crate) fn kills() -> Option<u64> {
     EVENTS.get_or_init(|| MemoryEvents::of(&own()?)).as_ref()?.kills()
 }
 
-/// Returns true if the kernel was out of memory when it sent `signal`, which ended a process and
-/// which this worker did not send. `before` is [`kills`] at the start; `after` reads it at the end.
+/// Returns true if the kernel was out of memory when it killed a process that this worker did not
+/// kill, or a child whose end the process reports as a shell does. `exit_code` is that of the
+/// process, as of a shell. `before` is [`kills`] at the start; `after` reads it at the end.
 pub(crate) fn was_cause(
-    signal: Option<i32>,
+    exit_code: i32,
     (before, after): (Option<u64>, impl FnOnce() -> Option<u64>),
 ) -> bool {
     let has_risen = || before.zip(after()).is_some_and(|(before, after)| after > before);
-    signal == Some(Signal::KILL.as_raw()) && has_risen()
+    exit_code == 128 + Signal::KILL.as_raw() && has_risen()
 }
 
 /// Reason in [`text`].
@@ -75,17 +76,18 @@ mod tests {
 
     #[test]
     fn lack_of_memory_needs_a_kill_and_a_risen_counter() {
-        assert!(was_cause(Some(9), (Some(0), || Some(1))));
-        for (signal, before, after) in [
-            (Some(9), Some(1), Some(1)),
-            (Some(9), None, Some(1)),
-            (Some(9), Some(1), None),
-            (Some(9), None, None),
-            (Some(9), Some(2), Some(1)),
-            (Some(15), Some(0), Some(1)),
-            (None, Some(0), Some(1)),
+        assert!(was_cause(137, (Some(0), || Some(1))));
+        for (exit_code, before, after) in [
+            (137, Some(1), Some(1)),
+            (137, None, Some(1)),
+            (137, Some(1), None),
+            (137, None, None),
+            (137, Some(2), Some(1)),
+            (143, Some(0), Some(1)),
+            (9, Some(0), Some(1)),
+            (0, Some(0), Some(1)),
         ] {
-            assert!(!was_cause(signal, (before, || after)), "{signal:?} {before:?} {after:?}");
+            assert!(!was_cause(exit_code, (before, || after)), "{exit_code} {before:?} {after:?}");
         }
     }
 

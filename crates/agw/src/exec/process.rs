@@ -96,7 +96,7 @@ impl Process {
             Ok(exited) => {
                 let ended = exited.and_then(|()| self.killed())?;
                 let kills = (self.oom_kills, || kills(self.memory.as_ref()));
-                Ended { out_of_memory: out_of_memory::was_cause(ended.signal(), kills), ..ended }
+                Ended { out_of_memory: out_of_memory::was_cause(ended.exit_code(), kills), ..ended }
             }
             Err(_elapsed) => Ended { timed_out: true, ..self.end_now(grace).await? },
         };

@@ -317,6 +317,7 @@ async fn collect(
         signal: ended.signal(),
         timed_out: ended.timed_out,
         idle_timed_out: ended.idle_timed_out,
+        out_of_memory: ended.out_of_memory,
         ignored: false,
         stdout: kept_stdout,
         stderr: kept_stderr,

@@ -101,6 +101,7 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
         open: args.open,
         labels: labels(args.labels)?,
         resources: args.quantities.quantities()?,
+        retry_memory_factor: args.quantities.retry_memory_factor(),
         ..ActionSubmission::new(args.plan_id, inputs)
     };
     let mut agq = RetryingClient::new(server.server()?, server.connect().await?, output);

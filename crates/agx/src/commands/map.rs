@@ -201,6 +201,7 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
         inputs: BTreeMap::new(),
         max_running: None,
         rate: None,
+        retry_memory_factor: args.quantities.retry_memory_factor(),
     };
     identified(args.sandbox.profile.apply(plan), "map")
 }

@@ -191,6 +191,7 @@ fn plan_of(args: &FromArgs) -> Result<Plan> {
         inputs: BTreeMap::new(),
         max_running: args.max_running,
         rate: args.rate,
+        retry_memory_factor: args.quantities.retry_memory_factor(),
     }))
 }
 

@@ -1,7 +1,7 @@
 //! Quantities of resources that one job uses: `--cpus`, `--memory`, `--gpus` and `--resource`.
 
 use agenix_client::{Connection, Server};
-use agenix_protocol::documents::{CPUS, GPUS, MEMORY, Plan, Quantities, parse_amount};
+use agenix_protocol::documents::{CPUS, GPUS, MEMORY, MemoryFactor, Plan, Quantities, parse_amount};
 use agenix_rules::{capability::Abilities, plan::needs};
 use clap::Args;
 use tokio::time::{Duration, Instant, sleep};
@@ -25,6 +25,10 @@ pub(crate) struct QuantityArgs {
     /// Memory that one job may use, as 512M or 4G; a job that takes more fails
     #[arg(long, value_name = "SIZE", value_parser = |text: &str| amount(MEMORY, text))]
     memory: Option<u64>,
+    /// If the kernel kills a task of the job for lack of memory, let a retry use so many times the
+    /// memory: above 1, at most 4, as 1.5
+    #[arg(long, value_name = "FACTOR")]
+    retry_memory_factor: Option<MemoryFactor>,
     /// GPUs that one job uses: it gets their indices in `CUDA_VISIBLE_DEVICES` and
     /// `ROCR_VISIBLE_DEVICES`
     #[arg(long, value_name = "N", value_parser = |text: &str| amount(GPUS, text))]
@@ -61,6 +65,11 @@ impl QuantityArgs {
             quantities.set(name, amount);
         }
         Ok(quantities)
+    }
+
+    /// Returns the factor of the memory of a retry after a lack of memory.
+    pub(super) fn retry_memory_factor(&self) -> Option<MemoryFactor> {
+        self.retry_memory_factor
     }
 
     /// Returns the quantities that a plan requires.

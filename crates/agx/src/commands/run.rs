@@ -260,6 +260,7 @@ fn plan(tasks: Vec<Task>, args: &RunArgs) -> Result<Plan> {
         inputs: BTreeMap::new(),
         max_running: None,
         rate: None,
+        retry_memory_factor: args.quantities.retry_memory_factor(),
     };
     identified(args.sandbox.profile.apply(plan), "run")
 }

@@ -119,6 +119,7 @@ pub(crate) fn job_text(job: &JobStatus) -> String {
         lines.extend(value.map(|value| format!("  {name:<10} {}", one_line(&value))));
     };
     more("owner", job.owner.clone());
+    more("resources", (!job.resources.is_empty()).then(|| job.resources.to_string()));
     more("started", job.started_at.map(|at| at.to_string()));
     more("waited", job.queue_wait_ms.map(|ms| format!("{ms} ms in the queue")));
     more("ended", job.completed_at.map(|at| at.to_string()));

@@ -44,6 +44,7 @@ pub(crate) fn of_pipeline(settings: &Settings, pipeline: &str, options: Pipeline
         inputs: BTreeMap::new(),
         max_running: None,
         rate: None,
+        retry_memory_factor: None,
     };
     check(&plan, &Limits::default())?;
     Ok(plan)

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{ConcurrencyKey, Halt, Quantities, StartRate, UniqueJobs, is_default};
+use super::{ConcurrencyKey, Halt, MemoryFactor, Quantities, StartRate, UniqueJobs, is_default};
 use crate::{
     ids::{ActionId, PlanId, QueueName, ShareName},
     time::Timestamp,
@@ -64,6 +64,10 @@ pub struct ActionSubmission {
     /// An amount of 0 removes that of the plan.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     pub resources: Quantities,
+    /// Factor by which a retry wants more memory if the kernel has killed a task for lack of memory,
+    /// instead of that of the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_memory_factor: Option<MemoryFactor>,
 }
 
 impl ActionSubmission {
@@ -87,6 +91,7 @@ impl ActionSubmission {
             share: None,
             labels: BTreeMap::new(),
             resources: Quantities::default(),
+            retry_memory_factor: None,
         }
     }
 }
@@ -141,6 +146,9 @@ pub struct ActionStatus {
     /// Quantities that replace those of the plan, left out if there are none.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     pub resources: Quantities,
+    /// Factor of the memory of retries that replaces that of the plan, left out if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_memory_factor: Option<MemoryFactor>,
     /// Concurrency key of its jobs, left out if they have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<ConcurrencyKey>,

@@ -140,6 +140,9 @@ pub struct JobStatus {
     pub queue: String,
     /// Priority, -100 to 100. Jobs of a higher one are claimed first.
     pub priority: i32,
+    /// Quantities that its present or next attempt uses, left out if there are none.
+    #[serde(default, skip_serializing_if = "Quantities::is_empty")]
+    pub resources: Quantities,
     /// Time of the submission.
     pub created_at: Timestamp,
     /// Time at which a waiting job becomes available by itself.

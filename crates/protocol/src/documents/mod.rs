@@ -15,6 +15,7 @@ mod explain;
 mod halt;
 mod input_type;
 mod job;
+mod memory_factor;
 mod ojs;
 mod output;
 mod plan;
@@ -46,6 +47,7 @@ pub use explain::{Explanation, Nearest, WaitsFor};
 pub use halt::{Halt, HaltCondition, HaltParseError, HaltThreshold};
 pub use input_type::InputType;
 pub use job::{JobDocument, JobStatus, JobUpdate, Status};
+pub use memory_factor::{BadMemoryFactor, MemoryFactor};
 pub use ojs::{
     OJS_MEDIA_TYPE, OJS_VERSION, OjsAck, OjsDocument, OjsEnqueue, OjsError, OjsFault, OjsFetch, OjsHeartbeat,
     OjsJob, OjsNack, OjsObject, OjsOptions, OjsProgress, OjsRegistration,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{InputType, PlanSandbox, Quantities, StartRate, is_default};
+use super::{InputType, MemoryFactor, PlanSandbox, Quantities, StartRate, is_default};
 use crate::{ids::PlanId, template, time::Timestamp};
 
 /// Plan document.
@@ -47,6 +47,10 @@ pub struct Plan {
     /// Maximum rate at which the jobs of all actions of the plan start. Default: no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<StartRate>,
+    /// Factor by which a retry wants more memory if the kernel has killed a task for lack of memory.
+    /// Default: it wants the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_memory_factor: Option<MemoryFactor>,
 }
 
 /// Value that stands for a hidden value of an environment variable.

@@ -27,6 +27,9 @@ pub struct TaskResult {
     /// True if the idle timeout ended the task. `timed_out` is true then, too.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub idle_timed_out: bool,
+    /// True if the kernel killed the task, or a child whose end it reports, for lack of memory.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub out_of_memory: bool,
     /// True if the plan ignores the exit code, because the task streams into the next one
     /// (`pipefail`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]

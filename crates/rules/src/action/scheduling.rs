@@ -1,7 +1,7 @@
 //! Bounds of a submission on when and where its jobs run.
 
 use agenix_protocol::{
-    documents::{ConcurrencyKey, Quantities, StartRate, UniqueJobs},
+    documents::{ConcurrencyKey, MemoryFactor, Quantities, StartRate, UniqueJobs},
     ids::ShareName,
 };
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,10 @@ pub struct SchedulingOptions {
     /// Share of the queue that the jobs belong to; `None` for that of the owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<ShareName>,
+    /// Factor by which a retry after a lack of memory wants more memory, instead of that of the
+    /// plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_memory_factor: Option<MemoryFactor>,
     /// Concurrency key of the jobs; `None` for no key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<ConcurrencyKey>,

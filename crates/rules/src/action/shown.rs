@@ -30,6 +30,7 @@ pub fn status(action: &Action, counts: &JobCounts) -> ActionStatus {
         rate: action.wishes.scheduling.rate,
         share: action.wishes.scheduling.share.clone(),
         resources: action.wishes.scheduling.resources.clone(),
+        retry_memory_factor: action.wishes.scheduling.retry_memory_factor,
         concurrency: action.wishes.scheduling.concurrency.clone(),
         unique: action.wishes.scheduling.unique.clone(),
         labels: action.labels.clone(),

@@ -66,6 +66,26 @@ fn job_that_takes_more_memory_than_its_limit_is_killed_and_says_so() {
 }
 
 #[test]
+fn job_that_lacks_memory_is_retried_with_more() {
+    let lab = Lab::on_files();
+    let agq = lab.agq(&[]);
+    let _worker = lab.agw(&agq, "w", &["--resource", "memory=1G"]);
+    // tail keeps the line that it reads, and the shell reports that tail was killed.
+    let script = "head -c 100000000 /dev/zero | tail -n 1 > /dev/null";
+    let plan = json!({
+        "plan_id": "p", "max_retries": 1, "retry_memory_factor": 4, "requires": {"resources": {"memory": "64M"}},
+        "tasks": [{"task_number": 1, "command": "sh", "args": ["-c", script]}],
+    });
+    lab.submit_plan(&agq, &plan.to_string());
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let job = ended(&lab, &agq, "a");
+    assert_eq!((&job["status"], &job["attempt"]), (&"completed".into(), &2.into()), "{job}");
+    assert_eq!(job["resources"]["memory"], 256 << 20, "{job}");
+    let limit = json!({"bytes": 256 << 20, "by": "cgroup"});
+    assert_eq!(job["task_results"][0]["memory_limit"], limit, "{job}");
+}
+
+#[test]
 fn job_with_all_its_processes_does_not_keep_another_job_from_forking() {
     let sandboxed = bounded("namespaces");
     let forks = "my $n = 0; while ($n < 200) { my $p = fork; last unless defined $p; \

@@ -332,7 +332,8 @@ fn decide(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
     let now = at(args)?;
     let blobs = blobs(args.take_key("blobs"))?;
     let json = args.take_key("results").map(str::to_owned);
-    let results = json.map(|json| ReportedResults { json, blobs });
+    let next_needs = Some(needs(args)?).filter(|needs| needs.resources.is_some()).map(Box::new);
+    let results = json.map(|json| ReportedResults { json, blobs, next_needs });
     let who = args.next_pos().map(str::to_owned).unwrap_or_default();
     let missing = Rejection::JobNotFound(job_id.clone());
     let rule: JobRule = match name {

@@ -8,7 +8,10 @@ use std::{
 };
 
 use agenix_protocol::documents::Quantities;
-use agenix_rules::{capability::Abilities, reservation::Reservations};
+use agenix_rules::{
+    capability::{Abilities, Needs},
+    reservation::Reservations,
+};
 use sqlx::{Error, Row, postgres::PgRow, query};
 
 use crate::store::{
@@ -182,6 +185,19 @@ impl LaneCache {
     /// Returns the queue of a lane.
     pub(super) fn queue_of(&self, lane: i32) -> Option<&str> {
         self.lanes.get(&lane).map(|key| &*key.queue)
+    }
+
+    /// Returns the number of the lane of the queue of `lane` whose jobs have `needs`.
+    pub(super) fn with_needs(
+        &mut self,
+        session: &DatabaseSession,
+        lane: u32,
+        needs: &Needs,
+    ) -> Result<u32, Error> {
+        let lane = sql_types::lane(lane);
+        self.know(session, BTreeSet::from([lane]))?;
+        let queue = self.queue_of(lane).ok_or(Error::RowNotFound)?.to_owned();
+        self.number(session, &LaneKey { queue, needs: needs.clone() })
     }
 
     /// Returns the key of the limit of a lane.

@@ -50,7 +50,7 @@ impl SandboxedTask {
             Ok(end) => {
                 let ended = self.ended(end?);
                 let kills = (self.oom_kills, || self.supervisor.oom_kills());
-                Ended { out_of_memory: out_of_memory::was_cause(ended.signal(), kills), ..ended }
+                Ended { out_of_memory: out_of_memory::was_cause(ended.exit_code(), kills), ..ended }
             }
             Err(_elapsed) => Ended { timed_out: true, ..self.end_now(grace).await? },
         };

@@ -1,6 +1,6 @@
 //! Budgets that three nodes use at the same time, while their sessions are ended.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use agenix_protocol::{
     ids::{ActionId, PlanId},
@@ -99,7 +99,7 @@ async fn end(node: &PostgresStore, job: &Job, cpu_ms: u64) {
             job::acked(job.expect("it is there"), reporter, NOW)
         });
         let json = format!(r#"[{{"user_ms":{cpu_ms},"system_ms":0}}]"#);
-        let results = ReportedResults { json, blobs: BTreeSet::new() };
+        let results = ReportedResults::without_blobs(json);
         node.decide(&job.job_id, AckLevel::Durable, Some(results), rule)
     };
     persist(call).await.unwrap();

@@ -47,8 +47,9 @@ const INSERT_JOBS: Statement = Statement {
 const CHANGE_JOBS: Statement = Statement {
     name: "agq_change_jobs",
     sql: "UPDATE agq.jobs AS j SET status = n.status, is_ready = n.is_ready, due_at = n.due_at, holder = n.holder, \
-         record = n.record FROM unnest($1::text[], $2::smallint[], $3::boolean[], $4::bigint[], $5::text[], $6::bytea[]) \
-         AS n (job_id, status, is_ready, due_at, holder, record) WHERE j.job_id = n.job_id",
+         record = n.record, lane = n.lane \
+         FROM unnest($1::text[], $2::smallint[], $3::boolean[], $4::bigint[], $5::text[], $6::bytea[], $7::integer[]) \
+         AS n (job_id, status, is_ready, due_at, holder, record, lane) WHERE j.job_id = n.job_id",
 };
 const END_JOBS: Statement = Statement {
     name: "agq_end_jobs",
@@ -136,6 +137,7 @@ impl JobRows {
             Param::OptionalWides(self.due_at),
             Param::OptionalTexts(self.holder),
             Param::Binaries(self.record),
+            Param::Integers(self.lane),
         ];
         round_trip.call(&CHANGE_JOBS, params);
     }

@@ -114,6 +114,10 @@ impl PgTxn<'_> {
         }
         if let Some(results) = &decision.results {
             job::charged(&before, &mut next, &results.json);
+            if let Some(needs) = results.needs_of_retry(&next) {
+                next.lane = self.lanes.with_needs(self.session, before.lane, needs)?;
+                self.hold_lanes(std::iter::once(sql_types::lane(next.lane)))?;
+            }
         }
         self.put_job(Some(&before), &next);
         if let Some(results) = &decision.results {

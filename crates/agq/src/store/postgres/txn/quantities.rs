@@ -44,11 +44,13 @@ impl HeldQuantities {
         if self.used.is_empty() || from == to {
             return;
         }
-        let Some(wanted) = lanes.resources_of(sql_types::lane(job.lane)) else { return };
-        if let Some(used) = from.and_then(|holder| self.used.get_mut(holder)) {
+        let wanted = |job: &Job| lanes.resources_of(sql_types::lane(job.lane));
+        // A failure may change what the next attempt wants.
+        let was_wanted = before.and_then(wanted);
+        if let Some((wanted, used)) = was_wanted.zip(from.and_then(|holder| self.used.get_mut(holder))) {
             resources::subtract(used, wanted);
         }
-        if let Some(used) = to.and_then(|holder| self.used.get_mut(holder)) {
+        if let Some((wanted, used)) = wanted(job).zip(to.and_then(|holder| self.used.get_mut(holder))) {
             resources::add(used, wanted);
         }
     }

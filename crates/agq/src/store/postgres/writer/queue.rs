@@ -291,7 +291,7 @@ impl Drop for PgWriteHandle {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, sync::Arc, time::Duration};
+    use std::{sync::Arc, time::Duration};
 
     use agenix_protocol::ids::JobId;
     use agenix_rules::job::RuleOutcome;
@@ -302,7 +302,7 @@ mod tests {
     fn report(handle: &PgWriteHandle, bytes: usize) {
         let job_id = JobId::new("a-0").unwrap();
         let json = "x".repeat(bytes);
-        let results = Some(ReportedResults { json, blobs: BTreeSet::new() });
+        let results = Some(ReportedResults::without_blobs(json));
         let decision = Decision { job_id, results, rule: Box::new(|_| Ok(RuleOutcome::Unchanged)) };
         drop(handle.decide(AckLevel::Durable, decision));
     }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
+    capability::Needs,
     job::{self, Job, LeaseOptions, RuleOutcome},
     worker::Worker,
 };
@@ -15,7 +16,7 @@ use crate::store::{
     decisions::accepted,
     dedup::{check_only, revived},
     redb::{
-        schema::{LaneTurn, Result, codec, ready_key},
+        schema::{LaneKey, LaneTurn, Result, codec, ready_key},
         txn::{WriteTxn, lanes::MAX_HEADS},
     },
 };
@@ -38,6 +39,9 @@ impl WriteTxn<'_> {
         if let Some(results) = results {
             accepted!(self.check_blobs(&results.blobs)?);
             job::charged(&before, &mut next, &results.json);
+            if let Some(needs) = results.needs_of_retry(&next) {
+                next.lane = self.lane_with(before.lane, needs)?;
+            }
         }
         self.put_job(Some(&before), &next)?;
         if let Some(results) = results {
@@ -45,6 +49,13 @@ impl WriteTxn<'_> {
             self.set_blobs(&next, results)?;
         }
         Ok(Ok(Some(JobChange { before, after: *next })))
+    }
+
+    /// Returns the lane of the queue of `lane` whose jobs have `needs`.
+    fn lane_with(&mut self, lane: u32, needs: &Needs) -> Result<u32> {
+        let lanes = &mut self.cache.lanes;
+        let queue = lanes.queue_of(lane).ok_or_else(|| missing("lane", &lane.to_string()))?.to_owned();
+        Ok(lanes.number(LaneKey { queue, needs: needs.clone() }))
     }
 
     pub(crate) fn claim(

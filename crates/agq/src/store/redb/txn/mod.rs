@@ -159,6 +159,10 @@ impl<'t> WriteTxn<'t> {
             self.cache.lanes.adjust_total(job.lane, 1);
             return Ok(());
         };
+        if before.lane != job.lane {
+            self.cache.lanes.adjust_total(before.lane, -1);
+            self.cache.lanes.adjust_total(job.lane, 1);
+        }
         let starts = job.starts_since(Some(before));
         if before.status() != job.status() {
             let tally = self.tally(&job.action_id)?.moved(before.status(), job.status(), job.ended_at);

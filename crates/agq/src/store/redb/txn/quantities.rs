@@ -95,13 +95,14 @@ impl WriteTxn<'_> {
     pub(crate) fn count_quantities(&mut self, before: Option<&Job>, job: &Job) {
         let cache = &mut *self.cache;
         let (lanes, quantities) = (&cache.lanes, &mut cache.quantities);
-        let Some(wanted) = lanes.needs_of(job.lane).and_then(|needs| needs.resources.as_deref()) else {
-            return;
-        };
+        let wanted = |job: &Job| lanes.needs_of(job.lane).and_then(|needs| needs.resources.as_deref());
+        let Some(now_wanted) = wanted(job) else { return };
         let (from, to) = (before.and_then(Job::active_holder), job.active_holder());
         if from != to {
-            from.into_iter().for_each(|holder| quantities.end(holder, wanted));
-            to.into_iter().for_each(|holder| quantities.begin(holder, wanted));
+            // A failure may change what the next attempt wants.
+            let was_wanted = before.and_then(wanted).unwrap_or(now_wanted);
+            from.into_iter().for_each(|holder| quantities.end(holder, was_wanted));
+            to.into_iter().for_each(|holder| quantities.begin(holder, now_wanted));
             self.arrived.jobs |= from.is_some();
         }
         let was_ready = before.is_some_and(|before| before.state == JobState::Available);

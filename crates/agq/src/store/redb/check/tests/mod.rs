@@ -5,7 +5,7 @@ mod counts;
 mod jobs;
 mod keys;
 
-use std::{borrow::Borrow, collections::BTreeSet, sync::Arc};
+use std::{borrow::Borrow, sync::Arc};
 
 use agenix_protocol::{
     documents::{JobUpdate, Status, WorkerRegistration, parse},
@@ -90,7 +90,7 @@ fn claimant(holder: &str) -> Claimant {
 }
 
 async fn decide(store: &RedbStore, id: &str, results: Option<&'static str>, rule: JobRule) {
-    let results = results.map(|json| ReportedResults { json: json.to_owned(), blobs: BTreeSet::new() });
+    let results = results.map(|json| ReportedResults::without_blobs(json.to_owned()));
     let decided = store.decide(&id.parse().unwrap(), AckLevel::Durable, results, rule);
     assert!(decided.await.unwrap().unwrap().is_some(), "{id} is as it was");
 }

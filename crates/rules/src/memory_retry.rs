@@ -1,0 +1,154 @@
+//! Memory of a retry: a job whose task the kernel has killed for lack of memory may want more for
+//! its next attempt.
+
+use agenix_protocol::documents::{MAX_MEMORY_BYTES, MEMORY, MemoryFactor, Plan, TaskResult};
+
+use crate::{action::Action, action_bounds, capability::Needs};
+
+/// Maximum memory of a retry, as a multiple of the memory of the first attempt.
+pub const MAX_GROWTH: u64 = 16;
+
+/// Unit to which the memory of a retry is rounded up, in bytes: a mebibyte.
+const UNIT: u64 = 1 << 20;
+
+/// Returns the factor of the jobs of an action: its own, or else that of its plan.
+pub fn factor(action: &Action, plan: &Plan) -> Option<MemoryFactor> {
+    action.wishes.scheduling.retry_memory_factor.or(plan.retry_memory_factor)
+}
+
+/// Returns true if a task of a failed job lacked memory.
+pub fn is_lack_of_memory(results: &[TaskResult]) -> bool {
+    results.iter().any(|result| result.out_of_memory)
+}
+
+/// Returns the needs of the next attempt of a job that lacked memory. `needs` are those of its last
+/// attempt. `None` without a factor, without a quantity of memory, and at the maximum.
+pub fn raised(action: &Action, plan: &Plan, needs: &Needs) -> Option<Needs> {
+    let factor = factor(action, plan)?;
+    let mut raised = needs.clone();
+    let resources = raised.resources.as_mut()?;
+    let last = resources.get(MEMORY);
+    let next = factor.times(last).next_multiple_of(UNIT).min(maximum(action, plan)?);
+    if last == 0 || next <= last {
+        return None;
+    }
+    resources.set(MEMORY, next);
+    Some(raised)
+}
+
+/// Returns the needs of the first attempt with the memory of `stored`, if a retry may have raised
+/// it to that.
+pub fn with_raised_memory(action: &Action, plan: &Plan, stored: &Needs) -> Needs {
+    let mut needs = action_bounds::needs(action, plan);
+    let raised = stored.resources.as_ref().map_or(0, |resources| resources.get(MEMORY));
+    let is_possible =
+        factor(action, plan).and_then(|_| maximum(action, plan)).is_some_and(|max| raised <= max);
+    if let Some(resources) = needs.resources.as_mut().filter(|_| is_possible)
+        && raised > resources.get(MEMORY)
+    {
+        resources.set(MEMORY, raised);
+    }
+    needs
+}
+
+/// Returns the maximum memory of a retry. `None` if the action wants no memory.
+fn maximum(action: &Action, plan: &Plan) -> Option<u64> {
+    let first = action_bounds::needs(action, plan).resources?.get(MEMORY);
+    (first > 0).then(|| first.saturating_mul(MAX_GROWTH).min(MAX_MEMORY_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::{
+        documents::{MAX_MEMORY_BYTES, MEMORY, Plan, Quantities, TaskResult, parse},
+        time::Timestamp,
+    };
+
+    use super::{Action, Needs, factor, is_lack_of_memory, raised};
+    use crate::{
+        action::{ActionOptions, SchedulingOptions},
+        action_bounds::{check_same_needs, needs},
+    };
+
+    fn plan(resources: &str, factor: &str) -> Plan {
+        let json = format!(
+            r#"{{"plan_id":"p","tasks":[{{"task_number":1,"command":"sort"}}],
+                "requires":{{"resources":{resources}}},"retry_memory_factor":{factor}}}"#
+        );
+        parse(json.as_bytes()).unwrap()
+    }
+
+    fn action(scheduling: SchedulingOptions) -> Action {
+        let wishes = ActionOptions { scheduling, ..ActionOptions::default() };
+        Action { wishes, ..Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1)) }
+    }
+
+    /// Returns the memory of each attempt, in mebibytes, until it stays the same.
+    fn memory_of_attempts(action: &Action, plan: &Plan) -> Vec<u64> {
+        let (mut all, mut now) = (Vec::new(), Some(needs(action, plan)));
+        while let Some(needs) = now {
+            all.push(needs.resources.as_ref().map_or(0, |resources| resources.get(MEMORY)) >> 20);
+            assert_eq!(check_same_needs(action, plan, &action.plan_id, &needs), Ok(()));
+            now = raised(action, plan, &needs);
+        }
+        all
+    }
+
+    #[test]
+    fn memory_grows_by_the_factor_up_to_sixteen_times() {
+        let action = action(SchedulingOptions::default());
+        let of = |resources: &str, factor: &str| memory_of_attempts(&action, &plan(resources, factor));
+        assert_eq!(of(r#"{"memory":"1G"}"#, "2"), [1024, 2048, 4096, 8192, 16_384]);
+        assert_eq!(of(r#"{"memory":"1G"}"#, "4"), [1024, 4096, 16_384]);
+        assert_eq!(of(r#"{"memory":"3M"}"#, "1.5")[..4], [3, 5, 8, 12], "it is rounded up");
+        assert_eq!(of(r#"{"memory":"1G"}"#, "null"), [1024]);
+        assert_eq!(of(r#"{"cpus":1}"#, "2"), [0]);
+        assert_eq!(of("{}", "2"), [0]);
+        let most = MAX_MEMORY_BYTES >> 20;
+        assert_eq!(of(r#"{"memory":"900T"}"#, "2"), [900 << 20, most]);
+        assert_eq!(of(r#"{"memory":"1024T"}"#, "2"), [most]);
+    }
+
+    #[test]
+    fn factor_and_memory_of_an_action_replace_those_of_its_plan() {
+        let plan = plan(r#"{"memory":"1G","cpus":2}"#, "2");
+        let mut resources = Quantities::default();
+        resources.set(MEMORY, 100 << 20);
+        let retry_memory_factor = Some("3".parse().unwrap());
+        let own =
+            action(SchedulingOptions { resources, retry_memory_factor, ..SchedulingOptions::default() });
+        assert_eq!(memory_of_attempts(&own, &plan), [100, 300, 900, 1600]);
+        assert_eq!(factor(&own, &plan), retry_memory_factor);
+        let next = raised(&own, &plan, &needs(&own, &plan)).unwrap();
+        assert_eq!(next.resources.unwrap().to_string(), "cpus 2, memory 300M");
+    }
+
+    #[test]
+    fn limit_and_budget_of_a_job_stay() {
+        let (action, plan) = (action(SchedulingOptions::default()), plan(r#"{"memory":"1G"}"#, "2"));
+        let (limit, budget) = (Some("action:a".to_owned()), Some("alice".to_owned()));
+        let first = Needs { limit, budget, ..needs(&action, &plan) };
+        let next = raised(&action, &plan, &first).unwrap();
+        assert_eq!(Needs { resources: first.resources.clone(), ..next }, first);
+    }
+
+    #[test]
+    fn memory_of_another_plan_is_no_raised_one() {
+        let (action, with) = (action(SchedulingOptions::default()), plan(r#"{"memory":"1G"}"#, "2"));
+        let is_same = |plan: &Plan, memory: u64| {
+            let mut stored = needs(&action, &with);
+            stored.resources.as_mut().unwrap().set(MEMORY, memory);
+            check_same_needs(&action, plan, &action.plan_id, &stored).is_ok()
+        };
+        assert!(is_same(&with, 1 << 30) && is_same(&with, 16 << 30));
+        assert!(!is_same(&with, (1 << 30) - 1) && !is_same(&with, (16 << 30) + 1));
+        assert!(!is_same(&plan(r#"{"memory":"1G"}"#, "null"), 2 << 30));
+    }
+
+    #[test]
+    fn lack_of_memory_of_any_task_counts() {
+        let results =
+            |out_of_memory| [TaskResult { out_of_memory, ..TaskResult::default() }, TaskResult::default()];
+        assert!(is_lack_of_memory(&results(true)) && !is_lack_of_memory(&results(false)));
+    }
+}
