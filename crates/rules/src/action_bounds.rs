@@ -111,8 +111,9 @@ pub fn check_same_needs(
     // Limit, budget and share belong to the job, and not to its plan, unless the plan has bounds.
     let of_plan = plan::limit(plan_id, plan).map(|(key, _)| key);
     let (limit, budget) = (of_plan.or_else(|| stored.limit.clone()), stored.budget.clone());
-    let (share, needs) = (stored.share.clone(), memory_retry::with_raised_memory(action, plan, stored));
-    let now = Needs { limit, budget, share, ..needs };
+    let factor = memory_retry::factor(action, plan);
+    let needs = memory_retry::with_raised_memory(factor, needs(action, plan), stored);
+    let now = Needs { limit, budget, share: stored.share.clone(), ..needs };
     if now == *stored { Ok(()) } else { Err(Rejection::PlanReplaced(plan_id.clone())) }
 }
 

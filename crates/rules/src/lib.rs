@@ -14,8 +14,9 @@
 //! 2. [`action`]: checks of inputs, numbers of jobs by status, and halt policies.
 //! 3. [`job`]: the lifecycle of a job: claims, leases, reports, retries.
 //! 4. [`worker`], [`capability`] and [`quarantine`]: the workers that may claim a job.
-//! 5. [`retry`], [`memory_retry`], [`limit`], [`action_bounds`], [`concurrency_key`], [`budget`] and [`explain`]:
-//!    delays, limits, budgets of clients, and reasons for which a job does not run.
+//! 5. [`retry`], [`memory_retry`], [`limit`], [`action_bounds`], [`concurrency_key`], [`budget`]
+//!    and [`explain`]: delays, limits, budgets of clients, and reasons for which a job does not
+//!    run.
 //! 6. [`ojs`], [`unique_jobs`], [`cron`] and [`workflow`]: jobs of the Open Job Spec, jobs that are
 //!    compared with earlier ones, schedules, and workflows.
 //! 7. [`audit_chain`]: the hash chain of the audit log.

@@ -3,7 +3,7 @@
 
 use agenix_protocol::documents::{MAX_MEMORY_BYTES, MEMORY, MemoryFactor, Plan, TaskResult};
 
-use crate::{action::Action, action_bounds, capability::Needs};
+use crate::{action::Action, capability::Needs};
 
 /// Maximum memory of a retry, as a multiple of the memory of the first attempt.
 pub const MAX_GROWTH: u64 = 16;
@@ -21,28 +21,27 @@ pub fn is_lack_of_memory(results: &[TaskResult]) -> bool {
     results.iter().any(|result| result.out_of_memory)
 }
 
-/// Returns the needs of the next attempt of a job that lacked memory. `needs` are those of its last
-/// attempt. `None` without a factor, without a quantity of memory, and at the maximum.
-pub fn raised(action: &Action, plan: &Plan, needs: &Needs) -> Option<Needs> {
-    let factor = factor(action, plan)?;
-    let mut raised = needs.clone();
+/// Returns the needs of the next attempt of a job that lacked memory. `first` are the needs of its
+/// first attempt, `last` those of its last one. `None` without a factor, without a quantity of
+/// memory, and at the maximum.
+pub fn raised(factor: Option<MemoryFactor>, first: &Needs, last: &Needs) -> Option<Needs> {
+    let mut raised = last.clone();
     let resources = raised.resources.as_mut()?;
-    let last = resources.get(MEMORY);
-    let next = factor.times(last).next_multiple_of(UNIT).min(maximum(action, plan)?);
-    if last == 0 || next <= last {
+    let before = resources.get(MEMORY);
+    let next = factor?.times(before).next_multiple_of(UNIT).min(maximum(first)?);
+    if before == 0 || next <= before {
         return None;
     }
     resources.set(MEMORY, next);
     Some(raised)
 }
 
-/// Returns the needs of the first attempt with the memory of `stored`, if a retry may have raised
-/// it to that.
-pub fn with_raised_memory(action: &Action, plan: &Plan, stored: &Needs) -> Needs {
-    let mut needs = action_bounds::needs(action, plan);
+/// Returns `first`, the needs of the first attempt, with the memory of `stored`, if a retry may
+/// have raised it to that.
+pub fn with_raised_memory(factor: Option<MemoryFactor>, first: Needs, stored: &Needs) -> Needs {
     let raised = stored.resources.as_ref().map_or(0, |resources| resources.get(MEMORY));
-    let is_possible =
-        factor(action, plan).and_then(|_| maximum(action, plan)).is_some_and(|max| raised <= max);
+    let is_possible = factor.and_then(|_| maximum(&first)).is_some_and(|max| raised <= max);
+    let mut needs = first;
     if let Some(resources) = needs.resources.as_mut().filter(|_| is_possible)
         && raised > resources.get(MEMORY)
     {
@@ -51,9 +50,9 @@ pub fn with_raised_memory(action: &Action, plan: &Plan, stored: &Needs) -> Needs
     needs
 }
 
-/// Returns the maximum memory of a retry. `None` if the action wants no memory.
-fn maximum(action: &Action, plan: &Plan) -> Option<u64> {
-    let first = action_bounds::needs(action, plan).resources?.get(MEMORY);
+/// Returns the maximum memory of a retry. `None` if the first attempt wants no memory.
+fn maximum(first: &Needs) -> Option<u64> {
+    let first = first.resources.as_ref()?.get(MEMORY);
     (first > 0).then(|| first.saturating_mul(MAX_GROWTH).min(MAX_MEMORY_BYTES))
 }
 
@@ -64,7 +63,7 @@ mod tests {
         time::Timestamp,
     };
 
-    use super::{Action, Needs, factor, is_lack_of_memory, raised};
+    use super::{Action, Needs, factor, is_lack_of_memory};
     use crate::{
         action::{ActionOptions, SchedulingOptions},
         action_bounds::{check_same_needs, needs},
@@ -81,6 +80,10 @@ mod tests {
     fn action(scheduling: SchedulingOptions) -> Action {
         let wishes = ActionOptions { scheduling, ..ActionOptions::default() };
         Action { wishes, ..Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1)) }
+    }
+
+    fn raised(action: &Action, plan: &Plan, last: &Needs) -> Option<Needs> {
+        super::raised(factor(action, plan), &needs(action, plan), last)
     }
 
     /// Returns the memory of each attempt, in mebibytes, until it stays the same.

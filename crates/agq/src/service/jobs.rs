@@ -61,7 +61,8 @@ async fn needs_with_more_memory(app: &AppState, job_id: &JobId) -> Result<Option
     let Some((action, _)) = app.store.action(&job.action_id).await? else { return Ok(None) };
     let Some(plan) = app.store.plan(&job.plan_id).await? else { return Ok(None) };
     let Ok(plan) = app.plans.read(&plan.json) else { return Ok(None) };
-    Ok(memory_retry::raised(&action, &plan, &needs).map(Box::new))
+    let (factor, first) = (memory_retry::factor(&action, &plan), action_bounds::needs(&action, &plan));
+    Ok(memory_retry::raised(factor, &first, &needs).map(Box::new))
 }
 
 /// Returns the results of a report, with the blobs that they name.

@@ -64,8 +64,8 @@ pub struct ActionSubmission {
     /// An amount of 0 removes that of the plan.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     pub resources: Quantities,
-    /// Factor by which a retry wants more memory if the kernel has killed a task for lack of memory,
-    /// instead of that of the plan.
+    /// Factor by which a retry wants more memory if the kernel has killed a task for lack of
+    /// memory, instead of that of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_memory_factor: Option<MemoryFactor>,
 }
