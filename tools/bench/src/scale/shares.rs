@@ -24,15 +24,18 @@ const BATCH: usize = 5000;
 /// Jobs of the second key. The 95th of them is the 95th percentile.
 const FEW: usize = 100;
 const PERCENTILE: usize = 95;
+/// Number of jobs of the backlog that run before.
+const BUSY: usize = 5;
 const PLAN: &str = r#"{"plan_id":"nothing","tasks":[{"task_number":1,"command":"true"}]}"#;
 const OPEN: &str = r#"{"action_id":"bulk","plan_id":"nothing","open":true}"#;
 const NOTE: &str = "time from the first claim to the claim of the 95th job of the second key; one worker \
-    claims and completes, one command at a time; claims are not durable, completions are";
+    claims one job at a time, and completes the jobs later; claims are not durable";
 
 /// An agq with two clients, the first of which has a backlog.
 struct SharesFixture {
     second: Resp,
     worker: Resp,
+    has_backlog: bool,
     runs: usize,
     // Dropped last.
     _agq: Agq,
@@ -45,7 +48,7 @@ pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
     let mut alone = SharesFixture::new(&programs.bin, 0)?;
     let title = format!("95th of {FEW} jobs of a key behind {} of another", grouped(backlog));
     let comparison = Comparison::new(title, "ms", Better::Less)
-        .with_goal("no other jobs", 0.45, 0.5)
+        .with_goal("no other jobs", 0.4, 0.5)
         .with_note(NOTE)
         .with("fair shares", || behind.wait())
         .with("no other jobs", || alone.wait());
@@ -82,24 +85,33 @@ impl SharesFixture {
         }
         let (second, mut worker) = (connect(&key("b"))?, connect(lab.key())?);
         register(&mut worker, "worker", "true", "")?;
-        Ok(Self { second, worker, runs: 0, _agq: agq, _lab: lab })
+        Ok(Self { second, worker, has_backlog: backlog > 0, runs: 0, _agq: agq, _lab: lab })
     }
 
     /// Submits the few jobs, and returns the milliseconds until the 95th of them is claimed. Claims
     /// the others, too.
     fn wait(&mut self) -> anyhow::Result<f64> {
         self.runs += 1;
+        // The workers are busy with the backlog when the few jobs arrive.
+        for _claim in 0..if self.has_backlog { BUSY } else { 0 } {
+            let job = cycles::claim(&mut self.worker)?;
+            cycles::complete(&mut self.worker, &job)?;
+        }
         let (action, inputs) = (format!("few-{}", self.runs), vec!["{}"; FEW].join(","));
         let document = format!(r#"{{"action_id":"{action}","plan_id":"nothing","inputs":[{inputs}]}}"#);
         expect_ok(&mut self.second, &["ACTION.SUBMIT", &document])?;
         let (started, mut served, mut waited) = (std::time::Instant::now(), 0, 0.0);
+        let mut claimed = Vec::new();
         while served < FEW {
             let (job, is_of_second) = self.claim(&action)?;
             served += usize::from(is_of_second);
             if is_of_second && served == PERCENTILE {
                 waited = started.elapsed().as_secs_f64() * 1000.0;
             }
-            cycles::complete(&mut self.worker, &job)?;
+            claimed.push(job);
+        }
+        for job in &claimed {
+            cycles::complete(&mut self.worker, job)?;
         }
         Ok(waited)
     }
