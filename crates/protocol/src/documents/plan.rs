@@ -47,8 +47,8 @@ pub struct Plan {
     /// Maximum rate at which the jobs of all actions of the plan start. Default: no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<StartRate>,
-    /// Factor by which a retry wants more memory if the kernel has killed a task for lack of
-    /// memory. Default: it wants the same.
+    /// Factor by which a retry wants more memory if the kernel has killed a task for lack of it.
+    /// Default: the retry wants the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_memory_factor: Option<MemoryFactor>,
 }
