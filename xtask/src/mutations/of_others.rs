@@ -26,8 +26,8 @@ pub(super) static OF_STORES: [Mutation; 4] = [
     Mutation {
         name: "a claim does not lock the limits that it counts under",
         file: "crates/agq/src/store/postgres/txn/held_rows.rs",
-        from: "ORDER BY id FOR UPDATE SKIP LOCKED\";\n\n/// Statement",
-        to: "ORDER BY id\";\n\n/// Statement",
+        from: "locking!(\"agq_hold_free_notes\", \" FOR UPDATE SKIP LOCKED\")",
+        to: "locking!(\"agq_hold_free_notes\", \"\")",
     },
 ];
 

@@ -18,16 +18,16 @@ macro_rules! locking {
         Statement {
             name: $name,
             sql: concat!(
-                "SELECT id, json FROM agq.notes WHERE kind = $1::text AND id = ANY ($2::text[]) ORDER BY id FOR UPDATE",
+                "SELECT id, json FROM agq.notes WHERE kind = $1::text AND id = ANY ($2::text[]) ORDER BY id",
                 $lock
             ),
         }
     };
 }
 
-const WAIT: Statement = locking!("agq_hold_notes", "");
-const FAIL: Statement = locking!("agq_hold_notes_nowait", " NOWAIT");
-const FREE: Statement = locking!("agq_hold_free_notes", " SKIP LOCKED");
+const WAIT: Statement = locking!("agq_hold_notes", " FOR UPDATE");
+const FAIL: Statement = locking!("agq_hold_notes_nowait", " FOR UPDATE NOWAIT");
+const FREE: Statement = locking!("agq_hold_free_notes", " FOR UPDATE SKIP LOCKED");
 
 /// Statement that inserts those of the given documents that do not exist. It leaves existing ones
 /// out first. Otherwise `ON CONFLICT` would wait for the transaction that changes such a document,
