@@ -148,6 +148,14 @@ pub struct Workflow {
     /// Owner of the workflow and of what it submits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
+    /// Number of retries of its steps by users.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retries: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Request to start a workflow.
@@ -292,7 +300,8 @@ impl Workflow {
         let Nested { kind, name, steps, callbacks } = read;
         let (stage, ended_at) = (StepState::Running, None);
         let created_at = now;
-        let new = Self { id, kind, name, stage, steps, callbacks, created_at, ended_at, owner: None };
+        let (owner, retries) = (None, 0);
+        let new = Self { id, kind, name, stage, steps, callbacks, created_at, ended_at, owner, retries };
         Ok(new.moved(&[], now))
     }
 }

@@ -50,6 +50,6 @@ pub(crate) async fn retry(app: &AppState, action_id: &ActionId) -> Result<usize>
         })
     })
     .await?;
-    workflow::resume(app, place.as_ref()).await?;
+    workflow::resume_after_retry(app, place.as_ref()).await?;
     Ok(retried.changed)
 }

@@ -39,7 +39,7 @@ pub(crate) async fn retry(app: &AppState, job_id: &JobId) -> Result<StoredJob> {
     let place = workflow::place_of(app, &job).await?;
     workflow::resume(app, place.as_ref()).await?;
     app.store.decide(job_id, AckLevel::Durable, None, for_existing(job_id, retried)).await??;
-    workflow::resume(app, place.as_ref()).await?;
+    workflow::resume_after_retry(app, place.as_ref()).await?;
     lookup::job(app, job_id).await
 }
 

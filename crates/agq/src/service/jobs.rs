@@ -122,7 +122,7 @@ pub(crate) async fn retry(app: &AppState, job_id: &JobId, force: bool) -> Result
     workflow::resume(app, place.as_ref()).await?;
     let rule = for_existing(job_id, move |job| job::retried(job, force, now));
     app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
-    workflow::resume(app, place.as_ref()).await?;
+    workflow::resume_after_retry(app, place.as_ref()).await?;
     Ok(())
 }
 

@@ -155,4 +155,18 @@ impl Workflow {
         let is_called = resume(&mut [], &mut next.callbacks, step_id);
         Ok(is_called.then_some(next))
     }
+
+    /// Returns the workflow after a user has retried a job or an action: resumed if it has ended
+    /// meanwhile, and different in any case, so that a task that has observed the step before the
+    /// retry does not store what it has seen. Returns `None` if the workflow does not wait for the
+    /// step.
+    pub fn retried(&self, step_id: &str) -> Result<Option<Self>, Rejection> {
+        let is_running = |step: &WorkflowStep| step.id == step_id && step.stage == StepState::Running;
+        let next = match self.resumed(step_id)? {
+            Some(resumed) => resumed,
+            None if self.all().any(is_running) => self.clone(),
+            None => return Ok(None),
+        };
+        Ok(Some(Self { retries: self.retries + 1, ..next }))
+    }
 }

@@ -1,6 +1,6 @@
 //! Tests of workflows.
 
-use agenix_protocol::time::Timestamp;
+use agenix_protocol::{documents::to_json, time::Timestamp};
 
 use super::{StepInputs, StepObservation, StepState, Workflow, WorkflowStep};
 
@@ -181,6 +181,22 @@ fn workflow_resumes_at_a_retried_step() {
         assert!(failed.resumed(no_matter).unwrap().is_none(), "{no_matter}");
     }
     assert!(again.resumed("id6").unwrap().is_none(), "it runs already");
+}
+
+#[test]
+fn observation_before_a_retry_is_not_that_of_the_workflow_after_it() {
+    let failed = ended(&workflow(FAN_OUT), [("id2", Completed)])
+        .moved(&[("id4", StepObservation::Ended(Failed))], Timestamp(2000))
+        .moved(&[("id6", StepObservation::Ended(Completed))], Timestamp(2000));
+    let resumed = failed.resumed("id4").unwrap().unwrap();
+    // A task reads the resumed workflow, and observes the failed job before its retry.
+    let after = resumed.retried("id4").unwrap().unwrap();
+    assert_ne!(to_json(&after), to_json(&resumed));
+    assert_eq!((after.stage, after.steps[1].stage), (Running, Running));
+    // Or the task stores the failure before.
+    let after = failed.retried("id4").unwrap().unwrap();
+    assert_eq!((after.stage, after.ended_at, after.retries), (Running, None, 1));
+    assert!(failed.retried("id6").unwrap().is_none(), "nothing waits for it");
 }
 
 #[test]

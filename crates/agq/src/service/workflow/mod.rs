@@ -21,7 +21,7 @@ use agenix_rules::{
 use tracing::error;
 
 pub(crate) use self::{
-    resume::{place_of, place_of_action, resume},
+    resume::{place_of, place_of_action, resume, resume_after_retry},
     view::workflow_view,
 };
 

@@ -1,7 +1,7 @@
 //! Resumption of an ended workflow when a failed job or action of one of its steps is retried.
 
 use agenix_protocol::{documents::to_json, ids::ActionId};
-use agenix_rules::{job::Job, workflow::Workflow};
+use agenix_rules::{job::Job, rejection::Rejection, workflow::Workflow};
 
 use super::{put, read};
 use crate::{
@@ -43,14 +43,26 @@ pub(crate) async fn place_of_action(
     Ok(None)
 }
 
-/// A caller resumes before the retry, because the workflow may reject it, and again afterwards,
-/// because another task may have observed the failed job in between.
+/// Change of a workflow by a retry of a step, by the id of the step; `None` if nothing changes.
+type StepRule = fn(&Workflow, &str) -> Result<Option<Workflow>, Rejection>;
+
+/// Resumes a workflow before a retry, because the workflow may reject the retry.
 pub(crate) async fn resume(app: &AppState, place: Option<&WorkflowPosition>) -> Result<()> {
+    change(app, place, Workflow::resumed).await
+}
+
+/// Resumes a workflow after a retry, because another task may have observed the failed job in
+/// between.
+pub(crate) async fn resume_after_retry(app: &AppState, place: Option<&WorkflowPosition>) -> Result<()> {
+    change(app, place, Workflow::retried).await
+}
+
+async fn change(app: &AppState, place: Option<&WorkflowPosition>, rule: StepRule) -> Result<()> {
     let Some(WorkflowPosition { workflow_id: id, step_id }) = place else { return Ok(()) };
     // A workflow that has been deleted does not prevent the retry.
     let Some(json) = app.store.document(DocumentKind::Workflow, id).await? else { return Ok(()) };
     let known = read(id, &json)?;
-    if known.resumed(step_id)?.is_none() {
+    if rule(&known, step_id)?.is_none() {
         return Ok(());
     }
     let mark = || put(app, DocumentKind::Running, id, known.created_at.0.to_string());
@@ -58,7 +70,7 @@ pub(crate) async fn resume(app: &AppState, place: Option<&WorkflowPosition>) -> 
     let step_id = step_id.clone();
     let rule = move |known: Option<&str>| {
         let known = known.and_then(|known| serde_json::from_str::<Workflow>(known).ok());
-        let next = known.map(|known| known.resumed(&step_id)).transpose()?.flatten();
+        let next = known.map(|known| rule(&known, &step_id)).transpose()?.flatten();
         Ok(next.map_or(DocumentChange::Keep, |next| DocumentChange::Put(to_json(&next))))
     };
     app.store.update_document(DocumentKind::Workflow, id, Box::new(rule)).await??;
