@@ -17,6 +17,7 @@
 mod admin;
 mod batching_policy;
 mod claim_index;
+mod claimant_class;
 #[cfg(test)]
 mod contract;
 mod decisions;

@@ -14,9 +14,7 @@ use super::{
     passed_groups::FoundGroup,
     shares::{ClassShare, GroupId, Share, SharePlace},
 };
-
-/// Identity of abilities as long as a class has them.
-pub(super) type ClassId = usize;
+use crate::store::claimant_class::{ClassId, class_id};
 
 /// Groups of a queue, the log of their lowered first turns, and the classes that claim from it.
 #[derive(Debug)]
@@ -86,16 +84,6 @@ pub(super) struct ClassUse {
     used_at: u64,
     pub(super) class: ClassId,
     pub(super) entries: usize,
-}
-
-/// Returns the identity of abilities. Abilities of workers are shared by those that have equal
-/// ones; the others have no fields.
-fn class_id(abilities: &Arc<Abilities>) -> ClassId {
-    match **abilities {
-        Abilities::Nothing => 0,
-        Abilities::Anything => 1,
-        Abilities::Worker { .. } => Arc::as_ptr(abilities).addr(),
-    }
 }
 
 impl<T: Turn> QueueGroups<T> {

@@ -11,7 +11,10 @@ use agenix_rules::{
     fair_share::{FairQueue, VirtualTime},
 };
 
-use crate::store::Claimant;
+use crate::store::{
+    Claimant,
+    claimant_class::{ClassId, class_id},
+};
 
 /// Share of a queue; `None` for the jobs that the session key submits.
 type Share = Option<String>;
@@ -46,8 +49,7 @@ pub(crate) struct ShareTimes(HashMap<String, QueueTimes>);
 #[derive(Debug, Clone, Default)]
 struct QueueTimes {
     fair: FairQueue<Share>,
-    /// Classes by the addresses of their abilities.
-    classes: HashMap<usize, ClassTimes>,
+    classes: HashMap<ClassId, ClassTimes>,
 }
 
 /// Virtual times for the claimants with equal abilities.
@@ -57,16 +59,6 @@ struct ClassTimes {
     _abilities: Arc<Abilities>,
     /// Virtual times by the rank of the places of the shares.
     fair: BTreeMap<i16, FairQueue<Share>>,
-}
-
-/// Returns the identity of abilities. Abilities of workers are shared by those that have equal
-/// ones; the others have no fields.
-fn class_id(abilities: &Arc<Abilities>) -> usize {
-    match **abilities {
-        Abilities::Nothing => 0,
-        Abilities::Anything => 1,
-        Abilities::Worker { .. } => Arc::as_ptr(abilities).addr(),
-    }
 }
 
 impl ShareTimes {
