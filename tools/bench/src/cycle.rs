@@ -13,7 +13,7 @@ mod node;
 pub(crate) mod nodes;
 mod payloads;
 pub(crate) mod pgo_workload;
-mod postgres;
+pub(crate) mod postgres;
 mod producers_consumers;
 mod producers_consumers_agq;
 mod redis;
@@ -27,6 +27,7 @@ mod wire;
 
 use std::time::Duration;
 
+pub(crate) use self::tools::has_postgres;
 use self::{
     agq::{Agq, Durability},
     setting::Setting,

@@ -23,10 +23,11 @@ const SECTION: &str = "scale";
 type Part = fn(&mut Bench, &Programs) -> anyhow::Result<()>;
 
 /// Parts of the section, each with the name that `--rows` selects it by.
-const PARTS: [(&str, Part); 7] = [
+const PARTS: [(&str, Part); 8] = [
     ("queued", queued::run),
     ("million", million::run),
     ("lanes", lanes::run),
+    ("lanes on PostgreSQL", lanes::run_on_postgres),
     ("waiting", waiting::run),
     ("shares", shares::run),
     ("latency", latency::run),
@@ -47,19 +48,6 @@ fn number(count: usize) -> f64 {
     count as f64
 }
 
-/// Formats a number as `1,000,000`.
-pub(super) fn grouped(count: usize) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Returns a contender that replays figures of earlier runs in their order, the warm-up first. It
 /// is for a second row about the same runs.
 fn replay(figures: &[f64]) -> impl FnMut() -> anyhow::Result<f64> {
@@ -69,12 +57,7 @@ fn replay(figures: &[f64]) -> impl FnMut() -> anyhow::Result<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{grouped, replay};
-
-    #[test]
-    fn grouped_separates_thousands() {
-        assert_eq!([7, 1000, 100_000, 5_000_000].map(grouped), ["7", "1,000", "100,000", "5,000,000"]);
-    }
+    use super::replay;
 
     #[test]
     fn replay_repeats_figures_in_their_order() {

@@ -44,7 +44,7 @@ pub(crate) fn block(row: &Row) -> String {
 /// Formats a figure with three or more significant digits.
 pub(crate) fn figure(value: f64) -> String {
     match value.abs() {
-        size if size >= 1000.0 => grouped(&format!("{value:.0}")),
+        size if size >= 1000.0 => grouped_digits(&format!("{value:.0}")),
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
         size if size >= 0.1 => format!("{value:.2}"),
@@ -79,8 +79,12 @@ fn goals_text(row: &Row, measurement: &Measurement) -> String {
     marked.join("; ")
 }
 
-/// Formats `1234567` as `1,234,567`.
-fn grouped(digits: &str) -> String {
+/// Formats a count as `1,234,567`.
+pub(crate) fn grouped(count: usize) -> String {
+    grouped_digits(&count.to_string())
+}
+
+fn grouped_digits(digits: &str) -> String {
     let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |digits| ("-", digits));
     let mut text = sign.to_owned();
     for (at, digit) in digits.chars().enumerate() {

@@ -17,7 +17,7 @@ use super::{payloads::Payloads, server::file, setting::Setting};
 /// Settings that differ from the defaults. Each client needs a connection.
 const SETTINGS: [&str; 2] = ["shared_buffers=256MB", "max_connections=300"];
 
-pub(super) fn cluster(library: Option<&Path>) -> Arc<Postgres> {
+pub(crate) fn cluster(library: Option<&Path>) -> Arc<Postgres> {
     Arc::new(Postgres::start_on_loopback(&SETTINGS, library))
 }
 

@@ -8,7 +8,7 @@ use anyhow::ensure;
 use e2e::Postgres;
 
 use super::{agenix, agq::Agq, ended_jobs, http, limited, postgres, setting::Setting, tools::has_postgres};
-use crate::{Bench, Better, Comparison, Programs, scale::grouped};
+use crate::{Bench, Better, Comparison, Programs, table::grouped};
 
 const SECTION: &str = "store";
 const FRESH: &str = "fresh database";

@@ -90,7 +90,7 @@ fn beanstalkd(tools: &Path) -> anyhow::Result<Found<PathBuf>> {
 
 /// Returns true if there is a PostgreSQL with pgbench, which is installed if it is missing. The
 /// benchmark does not use a server that the package starts.
-pub(super) fn has_postgres(bench: &mut Bench) -> bool {
+pub(crate) fn has_postgres(bench: &mut Bench) -> bool {
     let has_all = || Postgres::programs().is_some_and(|bin| bin.join("pgbench").is_file());
     has_all() || debian_package(&mut bench.report, "PostgreSQL", "postgresql") && has_all()
 }

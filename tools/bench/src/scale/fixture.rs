@@ -22,8 +22,17 @@ pub(super) struct Fixture {
 
 impl Fixture {
     pub(super) fn new(bin: &Path) -> Self {
+        Self::with_args(bin, &[])
+    }
+
+    /// Starts an agq that stores its data in a PostgreSQL database.
+    pub(super) fn on_postgres(bin: &Path, url: &str) -> Self {
+        Self::with_args(bin, &["--store", url])
+    }
+
+    fn with_args(bin: &Path, args: &[&str]) -> Self {
         let lab = Lab::with_binaries(bin.to_owned());
-        let agq = lab.agq(&AGQ);
+        let agq = lab.agq(&[&AGQ, args].concat());
         lab.submit_plan(&agq, PLAN);
         Self { agq, lab }
     }

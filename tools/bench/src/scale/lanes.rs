@@ -1,19 +1,20 @@
 //! Measures a claim with thousands of lanes: jobs that each need another label, and jobs that each
 //! have another limit.
 
-use std::path::Path;
+use std::cell::Cell;
 
 use agenix_harness::resp::Resp;
 
 use super::{
     SECTION, cycles,
     fixture::{Fixture, register, submit_all},
-    grouped,
 };
 use crate::{
     Programs,
     comparison::{Better, Comparison},
+    cycle::{has_postgres, postgres},
     measure::Bench,
+    table::grouped,
 };
 
 const LANES: usize = 10_000;
@@ -42,16 +43,33 @@ struct LanesFixture {
 }
 
 pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
-    let bin = &programs.bin;
-    let mut one = LanesFixture::with_labels(bin, 1, 1)?;
+    measure(bench, "", &|| Fixture::new(&programs.bin))
+}
+
+/// Measures the same with stores in databases of one PostgreSQL.
+pub(super) fn run_on_postgres(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+    if !has_postgres(bench) {
+        bench.skip("lanes on PostgreSQL", "there is no PostgreSQL");
+        return Ok(());
+    }
+    let (cluster, databases) = (postgres::cluster(None), Cell::new(0));
+    measure(bench, ", on PostgreSQL", &|| {
+        databases.set(databases.get() + 1);
+        Fixture::on_postgres(&programs.bin, &cluster.create(&format!("lanes_{}", databases.get())))
+    })
+}
+
+/// Measures all rows, each with a title that ends with `on`, and with stores that `new` opens.
+fn measure(bench: &mut Bench, on: &str, new: &dyn Fn() -> Fixture) -> anyhow::Result<()> {
+    let mut one = LanesFixture::with_labels(new(), 1, 1)?;
     let lanes = grouped(LANES);
     let (mut all, mut fewer) = (
-        LanesFixture::with_labels(bin, LANES, LANES)?,
-        LanesFixture::with_labels(bin, FEWER_LANES, FEWER_LANES)?,
+        LanesFixture::with_labels(new(), LANES, LANES)?,
+        LanesFixture::with_labels(new(), FEWER_LANES, FEWER_LANES)?,
     );
     compare(
         bench,
-        &format!("{lanes} lanes"),
+        &format!("{lanes} lanes{on}"),
         ALL_COVERED,
         &mut [
             (&format!("{lanes} lanes"), &mut all),
@@ -61,17 +79,16 @@ pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
     )?;
     drop((all, fewer));
     let name = format!("{lanes} lanes, {COVERED} covered");
-    compare(
-        bench,
-        &name,
-        OTHERS,
-        &mut [(&name, &mut LanesFixture::with_labels(bin, LANES, COVERED)?)],
-        &mut one,
-    )?;
+    let title = format!("{name}{on}");
+    let mut few = LanesFixture::with_labels(new(), LANES, COVERED)?;
+    compare(bench, &title, OTHERS, &mut [(&name, &mut few)], &mut one)?;
+    drop(few);
     let name = format!("{lanes} limits");
-    compare(bench, &name, OTHERS, &mut [(&name, &mut LanesFixture::with_limits(bin)?)], &mut one)?;
+    let title = format!("{name}{on}");
+    compare(bench, &title, OTHERS, &mut [(&name, &mut LanesFixture::with_limits(new())?)], &mut one)?;
     let name = format!("1 lane beside {lanes} saturated limits");
-    compare(bench, &name, OTHERS, &mut [(&name, &mut LanesFixture::with_saturated_limits(bin)?)], &mut one)
+    let title = format!("{name}{on}");
+    compare(bench, &title, OTHERS, &mut [(&name, &mut LanesFixture::with_saturated_limits(new())?)], &mut one)
 }
 
 fn compare(
@@ -93,8 +110,8 @@ fn compare(
 
 impl LanesFixture {
     /// Fills `lanes` lanes, each of which needs a label. The worker has the first `covered` labels.
-    fn with_labels(bin: &Path, lanes: usize, covered: usize) -> anyhow::Result<Self> {
-        let mut fixture = Self::new(bin, covered)?;
+    fn with_labels(fixture: Fixture, lanes: usize, covered: usize) -> anyhow::Result<Self> {
+        let mut fixture = Self::new(fixture, covered)?;
         let plans: Vec<_> = (0..lanes).map(plan).collect();
         submit_all(&mut fixture.resp, "PLAN.SUBMIT", &plans)?;
         fixture.actions = (0..lanes).map(|lane| action(lane, "")).collect();
@@ -104,8 +121,8 @@ impl LanesFixture {
     }
 
     /// Fills lanes each of which has a limit of one running job.
-    fn with_limits(bin: &Path) -> anyhow::Result<Self> {
-        let mut fixture = Self::new(bin, 1)?;
+    fn with_limits(fixture: Fixture) -> anyhow::Result<Self> {
+        let mut fixture = Self::new(fixture, 1)?;
         submit_all(&mut fixture.resp, "PLAN.SUBMIT", &[plan(0)])?;
         fixture.actions = vec![action(0, r#","max_running":1"#)];
         fixture.add(LANES)?;
@@ -113,8 +130,8 @@ impl LanesFixture {
     }
 
     /// Fills lanes whose limits let no further job start. The jobs of cycles have no limit.
-    fn with_saturated_limits(bin: &Path) -> anyhow::Result<Self> {
-        let mut fixture = Self::new(bin, 1)?;
+    fn with_saturated_limits(fixture: Fixture) -> anyhow::Result<Self> {
+        let mut fixture = Self::new(fixture, 1)?;
         submit_all(&mut fixture.resp, "PLAN.SUBMIT", &[plan(0)])?;
         let limited = r#"{"plan_id":"lane-0","inputs":[{},{}],"max_running":1}"#;
         submit_all(&mut fixture.resp, "ACTION.SUBMIT", &vec![limited.to_owned(); LANES])?;
@@ -125,8 +142,7 @@ impl LanesFixture {
         Ok(fixture)
     }
 
-    fn new(bin: &Path, labels: usize) -> anyhow::Result<Self> {
-        let fixture = Fixture::new(bin);
+    fn new(fixture: Fixture, labels: usize) -> anyhow::Result<Self> {
         let mut resp = fixture.connect()?;
         let tags: Vec<_> = (0..labels).map(|lane| format!(r#""lane-{lane}":"yes""#)).collect();
         register(&mut resp, "worker", "true", &tags.join(","))?;

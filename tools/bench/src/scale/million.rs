@@ -9,13 +9,14 @@ use e2e::Lab;
 use super::{
     SECTION,
     fixture::{Fixture, expect_ready},
-    grouped, number, replay,
+    number, replay,
 };
 use crate::{
     Programs,
     comparison::{Better, Comparison},
     load::process_stats,
     measure::Bench,
+    table::grouped,
 };
 
 const MILLION: usize = 1_000_000;

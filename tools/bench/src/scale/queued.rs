@@ -11,13 +11,14 @@ use super::{
     bulk::Bulk,
     cycles,
     fixture::{Fixture, expect_ready},
-    grouped, number, reopen,
+    number, reopen,
 };
 use crate::{
     Programs,
     comparison::{Better, Comparison},
     load::process_stats,
     measure::Bench,
+    table::grouped,
 };
 
 /// Numbers of queued jobs, the largest first. All of these queues exist at once.

@@ -9,12 +9,12 @@ use e2e::{Agq, Lab};
 use super::{
     SECTION, cycles,
     fixture::{expect_ok, register},
-    grouped,
 };
 use crate::{
     Programs,
     comparison::{Better, Comparison},
     measure::Bench,
+    table::grouped,
 };
 
 const BACKLOG: usize = 1_000_000;

@@ -7,12 +7,12 @@ use agenix_harness::resp::Resp;
 use super::{
     SECTION, cycles,
     fixture::{Fixture, expect_ok, register},
-    grouped,
 };
 use crate::{
     Programs,
     comparison::{Better, Comparison},
     measure::Bench,
+    table::grouped,
 };
 
 const WAITING: usize = 500;
