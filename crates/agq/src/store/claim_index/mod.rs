@@ -27,6 +27,7 @@ mod blocked_lanes;
 mod class;
 mod passed_groups;
 mod shares;
+mod upcoming;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -189,6 +190,24 @@ impl<T: Turn> ClaimIndex<T> {
     /// has no ready job. The lane is no longer blocked.
     pub(crate) fn set_first(&mut self, lane: u32, first: Option<T>) {
         self.set_place(lane, first.map_or(Place::Empty, Place::Listed));
+    }
+
+    /// Sets the turn of the first ready job of a lane as [`Self::set_first`] does, but leaves a
+    /// blocked lane blocked if its first job is the same.
+    pub(crate) fn observe_first(&mut self, lane: u32, first: Option<T>) {
+        match self.place(lane) {
+            Some(Place::Blocked(turn)) if Some(turn) == first => {}
+            _ => self.set_first(lane, first),
+        }
+    }
+
+    /// Returns the lower bound of the turn of the first ready job of a lane; `None` if the lane has
+    /// no ready job.
+    pub(crate) fn bound(&self, lane: u32) -> Option<T> {
+        match self.place(lane)? {
+            Place::Empty => None,
+            Place::Listed(turn) | Place::Blocked(turn) => Some(turn),
+        }
     }
 
     /// Takes a lane out of its group, because its limit or budget lets its first job not start.

@@ -28,11 +28,11 @@ mod old_snapshots;
 mod quantities;
 mod queries;
 mod read_cache;
+mod ready_lanes;
 mod ready_positions;
 mod records;
 mod schema;
 mod settings;
-mod share_times;
 mod sql_types;
 #[cfg(test)]
 mod tests;

@@ -36,7 +36,8 @@ pub(super) fn position_of(job: &Job) -> Position {
     (sql_types::rank(job), sql_types::wide(job.seq))
 }
 
-/// Ready jobs that claims may not have seen yet: the first position for each lane.
+/// Ready jobs that claims may not have seen yet: the first position for each lane, or [`END`] if
+/// only a limit or a budget of the lane has room.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct ReadyPositions {
     /// True if any job of any lane may be ready, too.

@@ -197,11 +197,10 @@ async fn late_writes_keep_their_order_for_queues_and_plans() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_are_notified_of_jobs_that_were_locked_and_left() {
     let (_database, store) = fresh_node().await;
-    let of = |tool: &str| Needs { tools: vec![tool.into()], ..Needs::default() };
-    submit(&store, "a", of("jq"), vec![plain("a-0")]).await.unwrap();
-    submit(&store, "b", of("yq"), vec![plain("b-0")]).await.unwrap();
-    // The first claim takes a job of one lane, the second claim that of the other, and the third
-    // claim finds nothing.
+    let jobs = vec![own("a-0", None, Some("k1")), own("a-1", None, Some("k2"))];
+    submit(&store, "a", Needs::default(), jobs).await.unwrap();
+    // The first claim locks the jobs of both limits and takes one, the second claim takes the
+    // other one, and the third claim finds nothing.
     for expected in [(1, true), (1, false), (0, false)] {
         let claimed = store.write(AckLevel::Visible, |batch| {
             let claimants = claimants(1);

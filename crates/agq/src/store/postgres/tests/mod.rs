@@ -5,6 +5,7 @@ mod budgets;
 mod connections;
 mod long_keys;
 mod making;
+mod many_lanes;
 mod nodes;
 mod quantities;
 mod records;

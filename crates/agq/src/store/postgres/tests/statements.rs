@@ -15,11 +15,16 @@ use crate::store::{
             ASCENDING, DESCENDING, ENTRIES, ITEMS, SCORES,
             write_buffer::{REMOVE, REMOVE_MEMBERS, UPDATE},
         },
-        lane_cache::READY_LANES,
         queries::{LEASED, OVERDUE_KEYS, WAITING},
+        ready_lanes::READY_LANES,
         ready_positions::Position,
         tests::making::{NOW, claim, fresh_node, node, plain, submit},
-        txn::{PgTxn, candidates::CANDIDATES, held_rows::MAKE, retention::OLDEST},
+        txn::{
+            PgTxn,
+            candidates::{CANDIDATES, FIRST},
+            held_rows::MAKE,
+            retention::OLDEST,
+        },
     },
 };
 
@@ -78,6 +83,25 @@ async fn statements_on_jobs_read_only_the_rows_they_need() {
         for (types, sql, values, most) in statements {
             let plan = plan_of(&mut connection, types, sql, values).await;
             assert!(most_rows(&plan) <= most, "{sql}\n{plan}");
+        }
+        raw_sql("ANALYZE").execute(&mut *connection).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_read_only_the_jobs_they_ask_for() {
+    let (_database, store) = fresh_node().await;
+    raw_sql("ANALYZE").execute(&store.pool).await.unwrap();
+    raw_sql(FILL).execute(&store.pool).await.unwrap();
+    let mut connection = store.pool.acquire().await.unwrap();
+    // The writer has this setting.
+    raw_sql("SET enable_bitmapscan = off").execute(&mut *connection).await.unwrap();
+    for _ in ["old", "new"] {
+        for statement in [CANDIDATES, FIRST] {
+            let types = "(integer[], bigint[], smallint[], bigint[])";
+            let values = "('{4,5}', '{3,3}', '{0,100}', '{0,700}')";
+            let plan = plan_of(&mut connection, types, statement.sql, values).await;
+            assert!(most_rows(&plan) <= 6 && plan.contains("Index"), "{plan}");
         }
         raw_sql("ANALYZE").execute(&mut *connection).await.unwrap();
     }

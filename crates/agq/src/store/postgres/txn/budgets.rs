@@ -79,6 +79,11 @@ impl HeldBudgets {
         self.rows.hold_free(session, names)
     }
 
+    /// Returns true if this transaction has locked the budget `name`.
+    pub(crate) fn holds(&self, name: &str) -> bool {
+        self.rows.get(name).is_some()
+    }
+
     /// Returns true if the budget `name` is locked and lets a run with this bound begin.
     fn admits(&self, name: &str, bound: &RunBound, now: Timestamp) -> bool {
         self.rows.get(name).is_some_and(|usage| usage.check_start(bound, now).is_ok())

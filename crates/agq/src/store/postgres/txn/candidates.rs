@@ -1,9 +1,9 @@
-//! Candidates of claims: the first ready jobs of lanes, and the locks on them.
+//! Statements of claims: the first ready jobs of lanes, the locks on them, and the claimants.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet};
 
 use agenix_protocol::time::Timestamp;
-use agenix_rules::{job::Job, worker::Worker};
+use agenix_rules::worker::Worker;
 use sqlx::{Result, Row, postgres::PgRow};
 
 use crate::store::{
@@ -11,10 +11,8 @@ use crate::store::{
     postgres::{
         codec::{decode, or_skip},
         connection::{Param, Statement},
-        lane_cache::LaneCache,
-        ready_positions::{END, Position, position_of},
         sql_types,
-        txn::PgTxn,
+        txn::ready_jobs::LaneRead,
     },
 };
 
@@ -26,25 +24,8 @@ pub(crate) struct ClaimRequest<'w> {
     pub(crate) start_timeout_ms: u64,
 }
 
-/// Ready job that is locked by this transaction, or that this transaction adds.
-pub(crate) struct LockedJob {
-    pub(crate) job: Job,
-    pub(crate) has_plan: bool,
-}
-
 /// Holders that may not take jobs.
 pub(crate) type Barred = HashSet<String>;
-
-pub(crate) type LockedJobs = BTreeMap<i32, VecDeque<LockedJob>>;
-
-/// Jobs that one look has locked.
-#[derive(Default)]
-pub(crate) struct Candidates {
-    pub(crate) jobs: LockedJobs,
-    /// For each lane, the position from which on it may have ready jobs once all locked ones are
-    /// claimed. Lanes with unreadable jobs are left out.
-    pub(crate) rest_from: BTreeMap<i32, Position>,
-}
 
 /// Joins the lanes `$1` with their first ready jobs, as many as `$2` for each. Jobs of paused
 /// queues and of halted actions are passed over.
@@ -77,7 +58,7 @@ pub(crate) const FIRST: Statement =
 pub(crate) const CANDIDATES: Statement = Statement {
     name: "agq_candidates",
     sql: of_first_jobs!(
-        "c.lane, c.record, EXISTS (SELECT FROM agq.plans WHERE plan_id = c.plan_id) AS has_plan",
+        "c.lane, c.rank, c.turn, c.record, EXISTS (SELECT FROM agq.plans WHERE plan_id = c.plan_id) AS has_plan",
         ", j.plan_id, j.record",
         " FOR UPDATE SKIP LOCKED"
     ),
@@ -88,9 +69,17 @@ pub(crate) const TAKERS: Statement = Statement {
     sql: "SELECT worker_id, record FROM agq.workers WHERE worker_id = ANY ($1::text[])",
 };
 
-/// Returns the holders for which the claims are.
-pub(crate) fn holders<'w>(all: &[ClaimRequest<'w>]) -> BTreeSet<&'w str> {
-    all.iter().map(|wanting| &*wanting.claimant.holder).collect()
+/// Query for the paused queues.
+pub(crate) const PAUSED: Statement = Statement { name: "agq_paused", sql: "SELECT queue FROM agq.paused" };
+
+/// Returns the parameter of [`TAKERS`]: the holders for which the claims are.
+pub(crate) fn takers(all: &[ClaimRequest<'_>]) -> Param {
+    Param::texts(all.iter().map(|request| &*request.claimant.holder).collect::<BTreeSet<&str>>())
+}
+
+/// Returns the paused queues.
+pub(crate) fn paused(rows: &[PgRow]) -> Result<HashSet<String>> {
+    rows.iter().map(|row| row.try_get(0)).collect()
 }
 
 /// Returns the workers that may not take jobs. Workers are checked again, because a claimant may
@@ -106,78 +95,13 @@ pub(crate) fn barred(workers: &[PgRow]) -> Result<Barred> {
     Ok(barred)
 }
 
-/// Returns the lanes in which a claim looks for jobs.
-pub(crate) fn wanted(lanes: &LaneCache, all: &[ClaimRequest<'_>], barred: &Barred) -> BTreeSet<i32> {
-    let claimants = || {
-        let all = all.iter().map(|wanting| wanting.claimant);
-        all.filter(|claimant| !barred.contains(&*claimant.holder))
-    };
-    let queues: BTreeSet<&String> = claimants().flat_map(|claimant| &*claimant.queues).collect();
-    let mut wanted: BTreeSet<i32> = queues.iter().flat_map(|queue| lanes.of_queue(queue)).collect();
-    let is_wanted = |lane: &i32| {
-        claimants().any(|claimant| {
-            claimant.queues.iter().any(|queue| lanes.is_for(*lane, queue, &claimant.abilities))
-        })
-    };
-    wanted.retain(is_wanted);
-    wanted
-}
-
-/// Returns the parameters of a look at lanes: the number of jobs of each, with `more` for each, and
-/// the position from which on it may have ready jobs.
-pub(crate) fn params(lanes: &LaneCache, counts: &[(i32, usize)], more: usize) -> Vec<Param> {
-    let (ranks, turns) = counts.iter().map(|(lane, _)| lanes.ready_from(*lane)).unzip();
+/// Returns the parameters of reads of lanes.
+pub(crate) fn params(reads: &[LaneRead]) -> Vec<Param> {
+    let (ranks, turns) = reads.iter().map(|read| read.from).unzip();
     vec![
-        Param::Integers(counts.iter().map(|(lane, _)| *lane).collect()),
-        Param::Wides(counts.iter().map(|(_, count)| sql_types::limit(count + more)).collect()),
+        Param::Integers(reads.iter().map(|read| read.lane).collect()),
+        Param::Wides(reads.iter().map(|read| sql_types::limit(read.count)).collect()),
         Param::Shorts(ranks),
         Param::Wides(turns),
     ]
-}
-
-/// Reads the jobs that a look has locked, with the largest number of unreadable jobs of a lane.
-pub(crate) fn read(rows: &[PgRow], counts: &[(i32, usize)], more: usize) -> Result<(Candidates, usize)> {
-    let mut found = Candidates::default();
-    let mut unreadable: BTreeMap<i32, usize> = BTreeMap::new();
-    for row in rows {
-        let lane = row.try_get("lane")?;
-        match or_skip(decode(&row.try_get::<Vec<u8>, _>("record")?)) {
-            Some(job) => {
-                let candidate = LockedJob { job, has_plan: row.try_get("has_plan")? };
-                found.jobs.entry(lane).or_default().push_back(candidate);
-            }
-            None => *unreadable.entry(lane).or_default() += 1,
-        }
-    }
-    for (lane, count) in counts.iter().filter(|(lane, _)| !unreadable.contains_key(lane)) {
-        let is_full = |jobs: &&VecDeque<LockedJob>| jobs.len() >= count + more;
-        // Fewer jobs than asked for are all jobs of the lane.
-        let last = found.jobs.get(lane).filter(is_full).and_then(VecDeque::back);
-        found.rest_from.insert(*lane, last.map_or(END, |last| position_of(&last.job)));
-    }
-    Ok((found, unreadable.into_values().max().unwrap_or_default()))
-}
-
-impl PgTxn<'_> {
-    /// Locks the first ready jobs of lanes, as many as `counts` says.
-    pub(crate) fn candidates(&self, counts: &[(i32, usize)]) -> Result<Candidates> {
-        if counts.is_empty() {
-            return Ok(Candidates::default());
-        }
-        // Unreadable jobs must not keep a claim from the jobs behind them.
-        let mut more = 0;
-        loop {
-            let rows = self.session.rows(CANDIDATES.query(params(self.lanes, counts, more)))?;
-            let (found, unreadable) = read(&rows, counts, more)?;
-            if unreadable <= more {
-                return Ok(found);
-            }
-            more = unreadable;
-        }
-    }
-
-    /// Returns the holders among `all` that may not take jobs.
-    pub(crate) fn barred(&self, all: &[ClaimRequest<'_>]) -> Result<Barred> {
-        barred(&self.session.rows(TAKERS.query(vec![Param::texts(holders(all))]))?)
-    }
 }

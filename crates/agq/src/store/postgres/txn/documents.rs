@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use agenix_protocol::{ids::JobId, time::Timestamp};
+use agenix_protocol::ids::JobId;
 use agenix_rules::{
     job::{Job, JobState, NewJob},
     limit::{Limit, LimitTerms},
@@ -12,6 +12,7 @@ use sqlx::{Error, Result, Row, postgres::PgRow, query};
 
 use crate::store::{
     DocumentChange, DocumentKind, DocumentRule, RuleResult,
+    claim_index::Constraint,
     decisions::accepted,
     postgres::{
         connection::{DatabaseSession, Param, Statement},
@@ -68,9 +69,9 @@ impl HeldLimits {
         self.rows.hold(session, keys.into_iter().chain(left), on_locked)
     }
 
-    /// Returns true if a limit is locked and lets another job begin.
-    pub(crate) fn admits(&self, key: &str, now: Timestamp) -> bool {
-        self.rows.get(key).is_some_and(|limit| limit.admits(now))
+    /// Returns a limit that this transaction has locked.
+    pub(crate) fn get(&self, key: &str) -> Option<&Limit> {
+        self.rows.get(key)
     }
 
     pub(crate) fn change(&mut self, key: &str, change: impl FnOnce(Limit) -> Limit) {
@@ -99,13 +100,6 @@ impl HeldLimits {
     /// Gives back the capacity of jobs that no longer run.
     pub(crate) fn settle(&mut self, session: &DatabaseSession, on_locked: OnLocked) -> Result<()> {
         self.settle_and_hold_free(session, on_locked, BTreeSet::new())
-    }
-
-    /// Returns a limit as it is after the changes of this transaction. `stored` is the limit as
-    /// another transaction may change it meanwhile.
-    pub(crate) fn expected(&self, key: &str, stored: Option<&Limit>) -> Limit {
-        let limit = self.rows.get(key).or(stored).copied().unwrap_or_default();
-        self.left.iter().filter(|left| *left == key).fold(limit, |limit, _| limit.ended())
     }
 
     /// Moves the changed limits to `writes`.
@@ -167,6 +161,7 @@ impl PgTxn<'_> {
         id: &str,
         change: &DocumentChange,
     ) -> Result<()> {
+        self.unblock_all_of(kind, id);
         match change {
             DocumentChange::Keep => Ok(()),
             DocumentChange::Put(json) => {
@@ -178,6 +173,16 @@ impl PgTxn<'_> {
                 let sql = "DELETE FROM agq.notes WHERE kind = $1 AND id = $2";
                 self.session.run(query(sql).bind(kind.as_str()).bind(id)).map(drop)
             }
+        }
+    }
+
+    /// Lets claims look again at the lanes that a document blocks, if it is that of a limit or a
+    /// budget.
+    fn unblock_all_of(&mut self, kind: DocumentKind, id: &str) {
+        match kind {
+            DocumentKind::Limit => self.lanes.unblock_all_of(Constraint::Limit, id),
+            DocumentKind::Budget => self.lanes.unblock_all_of(Constraint::Budget, id),
+            _ => {}
         }
     }
 
@@ -216,6 +221,7 @@ impl PgTxn<'_> {
         let on_locked = self.on_locked_limits();
         self.limits.hold_with_left(self.session, keys, on_locked)?;
         for (key, terms) in limits {
+            self.unblock_all_of(DocumentKind::Limit, &key);
             self.limits.change(&key, |limit| Limit { terms, ..limit });
         }
         Ok(())

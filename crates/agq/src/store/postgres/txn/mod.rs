@@ -7,7 +7,10 @@ pub(crate) mod bulk_insert;
 pub(crate) mod candidates;
 pub(crate) mod checked_actions;
 pub(crate) mod checks;
+pub(crate) mod claim_batch;
+pub(crate) mod claim_reads;
 pub(crate) mod claim_texts;
+pub(crate) mod claims;
 pub(crate) mod documents;
 pub(crate) mod halts;
 pub(crate) mod held_lanes;
@@ -15,10 +18,11 @@ pub(crate) mod held_names;
 pub(crate) mod held_rows;
 pub(crate) mod job_reads;
 pub(crate) mod jobs;
-pub(crate) mod lane_choice;
+pub(crate) mod lane_reads;
 pub(crate) mod made_actions;
 pub(crate) mod opening;
 pub(crate) mod quantities;
+pub(crate) mod ready_jobs;
 pub(crate) mod retention;
 pub(crate) mod unused_lanes;
 pub(crate) mod workers;
@@ -31,18 +35,19 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::Action,
-    job::{Job, JobState},
+    job::{self, Job, JobState},
 };
 use sqlx::{Error, Result, Row, query};
 
 use crate::store::{
     BatchEvents, Totals,
+    claim_index::Constraint,
     postgres::{
         cluster::{BusMessage, events},
         codec::{decode, or_skip},
         connection::{DatabaseSession, RoundTrip, RoundTripFailure, is_disconnect},
         lane_cache::LaneCache,
-        ready_positions::{ReadyPositions, position_of},
+        ready_positions::{END, ReadyPositions, position_of},
         sql_types,
         txn::{
             blobs::BlobUses,
@@ -96,8 +101,6 @@ pub(super) struct PgTxn<'b> {
     /// Jobs that decide about the new jobs of the batch, with the changes of this transaction.
     checked: Option<CheckedJobs>,
     claimed: ClaimedJobs,
-    /// Chosen lanes from which no job may begin, or whose bounds another transaction has locked.
-    closed_lanes: BTreeSet<i32>,
 }
 
 /// Failure of the last statements of a transaction.
@@ -149,7 +152,6 @@ impl<'b> PgTxn<'b> {
             reads,
             checked: None,
             claimed: ClaimedJobs::default(),
-            closed_lanes: BTreeSet::new(),
         }
     }
 
@@ -166,6 +168,7 @@ impl<'b> PgTxn<'b> {
         }
         self.limits.note(before, job);
         self.budgets.note(before, job);
+        self.unblock(before, job);
         self.count_quantities(before, job);
         self.arrived.jobs |= self.limits.has_room() || self.budgets.has_room;
         match before {
@@ -192,6 +195,28 @@ impl<'b> PgTxn<'b> {
                 let both = JobWrite { before: before.cloned(), after: job.clone() };
                 self.job_writes.insert(job.job_id.clone(), both);
             }
+        }
+    }
+
+    /// Lets claims look at lanes again that a change of a job may open: lanes of its limit and its
+    /// budget, which it leaves, and its own lane, of which it is no longer the first job.
+    fn unblock(&mut self, before: Option<&Job>, job: &Job) {
+        let Some(before) = before.filter(|before| before.state != job.state) else { return };
+        let lane = sql_types::lane(before.lane);
+        match before.state {
+            JobState::Available => self.lanes.unblock(lane),
+            JobState::Active => {
+                let limit = before.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref());
+                let budget = job::budget_of(before).map(|budget| &*budget.name);
+                let bounds = [(Constraint::Limit, limit), (Constraint::Budget, budget)];
+                for (constraint, name) in bounds {
+                    let Some(name) = name else { continue };
+                    self.lanes.unblock_all_of(constraint, name);
+                    // Other nodes learn that the bounds of the lane have room.
+                    self.ready.add(lane, END);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -234,24 +259,6 @@ impl<'b> PgTxn<'b> {
     /// Adds an action to the change events, although no job of it changed.
     pub(super) fn touch(&mut self, action_id: &ActionId) {
         self.touched.push(action_id.clone());
-    }
-
-    /// Returns true if a buffered change is that of a job that was ready, which a claim could take.
-    fn has_changed_ready(&self) -> bool {
-        let was_ready =
-            |one: &JobWrite| one.before.as_ref().is_some_and(|job| job.state == JobState::Available);
-        self.job_writes.values().any(was_ready)
-    }
-
-    /// Returns the ready jobs among the new ones that are not written yet.
-    fn new_ready_jobs(&self) -> impl Iterator<Item = &Job> {
-        let is_new = |one: &&JobWrite| one.before.is_none() && one.after.state == JobState::Available;
-        self.job_writes.values().filter(is_new).map(|one| &one.after)
-    }
-
-    /// Writes the new jobs, and all buffered changes if a claim could take a job among them.
-    fn write_claimable(&mut self) -> Result<()> {
-        if self.has_changed_ready() { self.write() } else { self.write_new() }
     }
 
     /// Writes the new jobs, so that statements find them.

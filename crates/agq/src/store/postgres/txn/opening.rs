@@ -1,10 +1,10 @@
 //! First round trip of a transaction: begins it, and reads and locks what its writes need, as far
 //! as that is known before any rule decides.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use agenix_protocol::ids::JobId;
-use sqlx::{Error, Result, Row};
+use sqlx::{Error, Result};
 
 use crate::store::{
     LaneKey, NewAction,
@@ -13,18 +13,19 @@ use crate::store::{
         lane_cache::LaneCache,
         sql_types,
         txn::{
-            candidates::{self, Barred, CANDIDATES, Candidates, ClaimRequest, TAKERS},
+            candidates::{self, ClaimRequest, PAUSED, TAKERS},
             checks::Checks,
+            claim_batch::ClaimReads,
             documents::{FIRSTS, firsts_in, of_kinds},
             held_lanes::{HOLD_LANES, check_held},
             held_names::LOCK_NAMES,
             job_reads::{BY_ID, BY_ID_OR_KIND, JobReads},
+            lane_reads::{LANES_AHEAD, LaneAnswers, LaneReads},
             made_actions::{MADE, MadeActions, made_by, making},
+            ready_jobs::ReadyJobs,
         },
     },
 };
-
-const PAUSED: Statement = Statement { name: "agq_paused", sql: "SELECT queue FROM agq.paused" };
 
 /// Results of the first round trip. Each is used once, by the first statement that would read it.
 #[derive(Default)]
@@ -36,13 +37,6 @@ pub(crate) struct OpeningReads {
     /// Lanes that nobody removes until the transaction ends.
     pub(crate) held_lanes: BTreeSet<i32>,
     pub(crate) claims: Option<ClaimReads>,
-}
-
-/// State of the ready jobs before the transaction changed any.
-pub(crate) struct ClaimReads {
-    pub(crate) barred: Barred,
-    pub(crate) paused: HashSet<String>,
-    pub(crate) candidates: Candidates,
 }
 
 /// Statements of the first round trip, and the places of their answers.
@@ -59,8 +53,7 @@ pub(crate) struct Opening {
 struct ClaimPlaces {
     takers: usize,
     paused: usize,
-    candidates: Option<usize>,
-    counts: Vec<(i32, usize)>,
+    lanes: LaneAnswers,
 }
 
 impl Opening {
@@ -112,20 +105,20 @@ impl Opening {
         Ok(())
     }
 
-    /// Locks the first jobs of the lanes in which claimants look, unless claims lock other records
-    /// before: limits, budgets and workers, or jobs that a look at several lanes has chosen.
-    pub(crate) fn claim(&mut self, all: &[ClaimRequest<'_>], lanes: &LaneCache) {
-        let wanted = candidates::wanted(lanes, all, &Barred::default());
-        let is_bounded = wanted.iter().any(|lane| lanes.is_bounded(*lane));
-        if all.is_empty() || is_bounded || lanes.has_peers && wanted.len() > 1 {
-            return;
+    /// Reads the first jobs of the lanes at which the claims probably look, unless these lock other
+    /// records before the jobs: limits, budgets and workers.
+    pub(crate) fn claim(&mut self, all: &[ClaimRequest<'_>], lanes: &mut LaneCache) {
+        let now = all.iter().map(|request| request.now).max().unwrap_or_default();
+        let claimants = all.iter().map(|request| request.claimant);
+        let mut wanted = lanes.upcoming(claimants, LANES_AHEAD, now);
+        if wanted.iter().any(|lane| lanes.is_bounded(*lane)) {
+            wanted.clear();
         }
-        let counts: Vec<(i32, usize)> = wanted.into_iter().map(|lane| (lane, all.len())).collect();
-        let takers = self.round_trip.call(&TAKERS, vec![Param::texts(candidates::holders(all))]);
+        let wanted = wanted.into_iter().map(|lane| (lane, lanes.ready_from(lane))).collect();
+        let takers = self.round_trip.call(&TAKERS, vec![candidates::takers(all)]);
         let paused = self.round_trip.call(&PAUSED, Vec::new());
-        let candidates = (!counts.is_empty())
-            .then(|| self.round_trip.call(&CANDIDATES, candidates::params(lanes, &counts, 0)));
-        self.claims = Some(ClaimPlaces { takers, paused, candidates, counts });
+        let lanes = LaneReads::of(lanes, wanted, all.len()).call(&mut self.round_trip);
+        self.claims = Some(ClaimPlaces { takers, paused, lanes });
     }
 
     /// Sends the round trip.
@@ -155,13 +148,12 @@ impl Opening {
         if let Some(place) = self.made {
             reads.made = Some(made_by(&take(place)?)?);
         }
-        if let Some(ClaimPlaces { takers, paused, candidates, counts }) = self.claims {
+        if let Some(ClaimPlaces { takers, paused, lanes }) = self.claims {
             let barred = candidates::barred(&take(takers)?)?;
-            let paused = take(paused)?.iter().map(|row| row.try_get(0)).collect::<Result<_>>()?;
-            let rows = candidates.map_or(Ok(Vec::new()), take)?;
-            let (candidates, unreadable) = candidates::read(&rows, &counts, 0)?;
-            // Jobs behind the unreadable ones have to be read, too.
-            reads.claims = (unreadable == 0).then_some(ClaimReads { barred, paused, candidates });
+            let paused = candidates::paused(&take(paused)?)?;
+            let mut ready = ReadyJobs::default();
+            lanes.read(&mut take, &mut ready)?;
+            reads.claims = Some(ClaimReads { barred, paused, ready });
         }
         Ok(reads)
     }

@@ -16,7 +16,6 @@ use crate::store::{
     postgres::{
         lane_cache::LaneCache,
         quantities::{USED_BY, used_of},
-        share_times::Head,
         sql_types,
         txn::{
             JobWrite, PgTxn,
@@ -68,9 +67,7 @@ impl PgTxn<'_> {
         let with: Vec<i32> =
             lanes.iter().copied().filter(|lane| self.lanes.resources_of(*lane).is_some()).collect();
         let is_for = |claimant: &Claimant| {
-            let of_queue =
-                |queue| with.iter().any(|lane| self.lanes.is_for(*lane, queue, &claimant.abilities));
-            !barred.contains(&*claimant.holder) && claimant.queues.iter().any(|queue| of_queue(queue))
+            !barred.contains(&*claimant.holder) && with.iter().any(|lane| self.lanes.is_for(*lane, claimant))
         };
         let claimants = all.iter().map(|wanting| wanting.claimant);
         let unknown = claimants.filter(|claimant| !self.quantities.used.contains_key(&*claimant.holder));
@@ -96,28 +93,10 @@ impl PgTxn<'_> {
         Ok(())
     }
 
-    /// Returns the first of the `heads` of lanes that may start on the worker of a claim, by its
-    /// quantities.
-    pub(crate) fn first_fitting<'h>(
-        &mut self,
-        heads: &'h [Head],
-        placement: &mut Option<Placement>,
-        claimant: &Claimant,
-        now: Timestamp,
-    ) -> Option<&'h Head> {
-        let first = heads.iter().min()?;
-        if self.fits_now(placement, claimant, first.lane, now) {
-            return Some(first);
-        }
-        let mut heads: Vec<&Head> = heads.iter().collect();
-        heads.sort_unstable();
-        heads.into_iter().find(|head| self.fits_now(placement, claimant, head.lane, now))
-    }
-
     /// Returns true if the first job of a lane may start on the worker of a claim, by its
     /// quantities. A claim asks about lanes in the order of their first jobs, and keeps `placement`
     /// meanwhile.
-    fn fits_now(
+    pub(crate) fn fits_now(
         &mut self,
         placement: &mut Option<Placement>,
         claimant: &Claimant,

@@ -175,16 +175,17 @@ impl PgWriter {
         writes.into_iter().for_each(|write| write.answer(Ok(())));
         self.growth.note(effects.grown_by, &self.runtime, &self.pool);
         if effects.has_passed_over {
-            self.wake_waiters();
+            self.wake_waiters(ReadyPositions::default());
         }
     }
 
-    /// Wakes all waiters after a short while, so that they look at all lanes again.
-    fn wake_waiters(&self) {
+    /// Wakes all waiters after a short while, so that they look again at the lanes with ready jobs
+    /// and at those in `ready`.
+    fn wake_waiters(&self, ready: ReadyPositions) {
         let (notifier, ready_notices) = (Arc::clone(&self.notifier), Arc::clone(&self.ready_notices));
         self.runtime.spawn(async move {
             tokio::time::sleep(RELOOK_DELAY).await;
-            ready_notices.add(ReadyPositions::any());
+            ready_notices.add(ready);
             notifier.announce_all();
         });
     }
@@ -198,7 +199,7 @@ impl PgWriter {
             // After a lost commit the writes may have been made, and a client that repeats them
             // changes nothing. After a panic the database takes a moment to end the abandoned
             // session, whose locks claimants have passed over meanwhile.
-            self.wake_waiters();
+            self.wake_waiters(ReadyPositions::any());
         }
         writes.into_iter().for_each(|write| write.answer(Err(error.clone())));
     }
@@ -288,7 +289,7 @@ impl PgWriter {
         wait: LockWait,
     ) -> Result<TxnEffects, TxnFailure> {
         let has_subscribers = self.has_subscribers();
-        self.lanes.has_peers = self.nodes.has_peers();
+        self.lanes.set_peers(self.nodes.has_peers());
         let opening =
             opening(session, &mut self.lanes, writes, begin(writes, wait)).map_err(TxnFailure::before)?;
         let reads = opening.send(session).map_err(TxnFailure::of_opening)?;

@@ -1,0 +1,161 @@
+//! Claims among many lanes read few of them.
+
+use agenix_protocol::ids::JobId;
+use agenix_rules::{
+    capability::Needs,
+    job::{self, Job, NewJob},
+    limit::LimitTerms,
+};
+use e2e::{Database, eventually};
+use std::sync::Arc;
+use tokio::{runtime::Handle, task::block_in_place};
+
+use crate::store::{
+    AckLevel, JobRule, JobStore,
+    postgres::{
+        PostgresStore,
+        tests::{
+            making::{NOW, ack, claim, claimants, fresh_node, number, own, plain, submit},
+            waiting_claims::{claim_in, listening_nodes, wait_for_a_job},
+        },
+    },
+};
+
+const LANES: usize = 300;
+/// Number of jobs that other sessions find locked.
+const LOCKED: &str = "SELECT (SELECT count(*) FROM agq.jobs WHERE is_ready) - count(*) FROM \
+     (SELECT FROM agq.jobs WHERE is_ready FOR UPDATE SKIP LOCKED) AS free";
+/// Number of limits that other sessions find locked.
+const LOCKED_LIMITS: &str = "SELECT (SELECT count(*) FROM agq.notes WHERE kind = 'limit') - count(*) FROM \
+     (SELECT FROM agq.notes WHERE kind = 'limit' FOR UPDATE SKIP LOCKED) AS free";
+
+fn of_tool(n: usize) -> Needs {
+    Needs { tools: vec![format!("tool-{n}")], ..Needs::default() }
+}
+
+/// Makes a job of a lane whose limit lets one job run.
+fn limited(job_id: &str, key: &str) -> NewJob {
+    let mut job = own(job_id, None, Some(key));
+    let terms = LimitTerms { concurrency: Some(1), rate: None, period_ms: 1_000 };
+    Arc::make_mut(job.own.as_mut().expect("it has settings of its own")).limit = Some(terms);
+    job
+}
+
+/// Returns the ids of the jobs that `count` claims of a transaction take, the number of its round
+/// trips, and the results of `queries` before its commit.
+async fn claim_and_count<const N: usize>(
+    store: &Arc<PostgresStore>,
+    count: usize,
+    queries: [&'static str; N],
+) -> (Vec<String>, u64, [i64; N]) {
+    let (handle, other) = (Handle::current(), Arc::clone(store));
+    let claimed = store.write(AckLevel::Visible, move |batch| {
+        let before = batch.session.round_trips();
+        let ids = claim_in(batch, count)?;
+        let round_trips = batch.session.round_trips() - before;
+        Ok((ids, round_trips, queries.map(|sql| handle.block_on(number(&other, sql)))))
+    });
+    claimed.await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_lock_few_jobs_of_few_lanes_in_their_order() {
+    let (_database, store) = fresh_node().await;
+    let store = Arc::new(store);
+    for n in 0..LANES {
+        let id = format!("a{n:03}");
+        submit(&store, &id, of_tool(n), vec![plain(&format!("{id}-0"))]).await.unwrap();
+    }
+    let (ids, _, [locked]) = claim_and_count(&store, 3, [LOCKED]).await;
+    assert_eq!(ids, ["a000-0", "a001-0", "a002-0"]);
+    assert!(locked <= 6, "{locked}");
+    // As many claimants as lanes: the reads become larger, so that few are needed.
+    let (ids, round_trips, []) = claim_and_count(&store, LANES, []).await;
+    let expected: Vec<String> = (3..LANES).map(|n| format!("a{n:03}-0")).collect();
+    assert_eq!(ids, expected);
+    assert!(round_trips < 20, "{round_trips}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn saturated_limits_cost_later_claims_nothing() {
+    let (_database, store) = fresh_node().await;
+    let store = Arc::new(store);
+    let pair = |n: usize| {
+        [limited(&format!("l{n:03}-0"), &n.to_string()), limited(&format!("l{n:03}-1"), &n.to_string())]
+    };
+    submit(&store, "l", Needs::default(), (0..LANES).flat_map(pair).collect()).await.unwrap();
+    let running = claim(&store, LANES).await;
+    assert_eq!(running.len(), LANES);
+    assert!(claim(&store, 1).await.is_empty());
+    submit(&store, "a", Needs::default(), (0..4).map(|n| plain(&format!("a-{n}"))).collect()).await.unwrap();
+    assert_eq!(claim(&store, 1).await[0].job.job_id.as_str(), "a-0");
+    let (ids, _, [limits]) = claim_and_count(&store, 1, [LOCKED_LIMITS]).await;
+    assert_eq!((ids, limits), (vec!["a-1".to_owned()], 0));
+    // The end of a job lets the next one of its limit begin.
+    ack(&store, &running[7].job.job_id).await;
+    let next = claim(&store, 1).await;
+    assert_eq!(next[0].job.ojs.as_ref().unwrap().limit, running[7].job.ojs.as_ref().unwrap().limit);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_of_a_limit_that_another_node_frees_is_claimed() {
+    let database = Database::new();
+    let nodes = listening_nodes(&database, 2).await;
+    submit(&nodes[0], "a", Needs::default(), vec![limited("a-0", "k"), limited("a-1", "k")]).await.unwrap();
+    assert_eq!(claim(&nodes[0], 2).await.len(), 1);
+    // The second node finds the limit saturated.
+    assert!(claim(&nodes[1], 1).await.is_empty());
+    let waiting = wait_for_a_job(&nodes[1], 1);
+    ack(&nodes[0], &JobId::new("a-0").unwrap()).await;
+    block_in_place(|| eventually("the next job of the limit", || waiting.is_finished().then_some(())));
+    assert_eq!(waiting.await.unwrap(), ["a-1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claim_gets_the_job_behind_many_that_have_expired() {
+    let (_database, store) = fresh_node().await;
+    let expiring = |n: usize| {
+        let mut job = own(&format!("a-{n:04}"), None, None);
+        let own = Arc::make_mut(job.own.as_mut().expect("it has settings of its own"));
+        own.terms.ojs.as_mut().expect("it has fields of the Open Job Spec").expires_at = Some(NOW);
+        job
+    };
+    submit(&store, "a", Needs::default(), (0..2_500).map(expiring).collect()).await.unwrap();
+    submit(&store, "b", Needs::default(), vec![own("b-0", None, None)]).await.unwrap();
+    assert_eq!(claim(&store, 1).await[0].job.job_id.as_str(), "b-0");
+    assert_eq!(number(&store, "SELECT count(*) FROM agq.ended").await, 2_500);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claim_that_finds_nothing_hides_no_job_behind_a_claimed_one() {
+    let (_database, store) = fresh_node().await;
+    let jobs = ["a-0", "a-1", "a-2"].map(plain).to_vec();
+    submit(&store, "a", Needs::default(), jobs).await.unwrap();
+    let mut both = claimants(2);
+    // The second claimant finds nothing, so the claims look at all lanes again.
+    both[1].queues = vec!["empty".to_owned()].into();
+    for expected in ["a-0", "a-1", "a-2"] {
+        let claims = store.claim(both.clone(), NOW, 0).await.unwrap();
+        let ids: Vec<&str> = claims.iter().flatten().map(|claim| claim.job.job_id.as_str()).collect();
+        assert_eq!(ids, [expected]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn returned_job_of_a_batch_keeps_its_place_in_the_lane() {
+    let (_database, store) = fresh_node().await;
+    submit(&store, "a", Needs::default(), vec![plain("a-0"), plain("a-1")]).await.unwrap();
+    let claims = claim(&store, 1).await;
+    let holder = claims[0].job.holder.clone().unwrap();
+    let rule: JobRule =
+        Box::new(move |job: Option<&Job>| Ok(job::given_back(job.expect("it is there"), &holder, None, NOW)));
+    let returned = store.decide(&claims[0].job.job_id, AckLevel::Visible, None, rule);
+    let claimed = store.claim(claimants(2), NOW, 0);
+    let (returned, claimed) = tokio::join!(returned, claimed);
+    returned.unwrap().unwrap();
+    let mut ids: Vec<String> =
+        claimed.unwrap().into_iter().flatten().map(|claim| claim.job.job_id.to_string()).collect();
+    ids.extend(claim(&store, 2).await.iter().map(|claim| claim.job.job_id.to_string()));
+    ids.sort();
+    assert_eq!(ids, ["a-0", "a-1"]);
+}
