@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use agenix_protocol::request::CommandAccess;
 use axum::{
     body::Body,
     http::{HeaderValue, Response, StatusCode, header},
@@ -66,9 +67,11 @@ pub(super) async fn ready(state: Shared) -> HttpResult {
     }
 }
 
-/// `GET /metrics`. Every key may read it, because it contains no data of a single job.
-pub(super) async fn metrics(state: Shared, _: Authenticated) -> HttpResult {
-    let mut response = Response::new(Body::from(prometheus(&state.app).await?));
+/// `GET /metrics`. Every key may read it, because it contains no data of a single job. Workers do
+/// not see the budgets.
+pub(super) async fn metrics(state: Shared, Authenticated(sender): Authenticated) -> HttpResult {
+    let has_budgets = sender.role.allows(CommandAccess::Client);
+    let mut response = Response::new(Body::from(prometheus(&state.app, has_budgets).await?));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Ok(response)
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     http::{
         HttpState, Shared,
-        auth::role::{Authenticated, RequireAdmin},
+        auth::role::{Authenticated, RequireAdmin, RequireClient},
         response::{ApiError, HttpResult, ok, quoted},
     },
     service::queues,
@@ -70,14 +70,16 @@ pub(super) fn status(paused: bool) -> &'static str {
     if paused { "paused" } else { "active" }
 }
 
-pub(super) async fn limit(state: Shared, _: Authenticated, Path(key): Path<String>) -> HttpResult {
+/// Requires a client, because keys of limits have values of inputs and ids of plans and actions.
+pub(super) async fn limit(state: Shared, _: RequireClient, Path(key): Path<String>) -> HttpResult {
     let limit = queues::limit(&state.app, &key).await?;
     let limit =
         limit.ok_or_else(|| ApiError::not_found(format!("no job has the limit '{}'", quoted(&key))))?;
     Ok(ok(&limit_of(&state, &key, &limit)))
 }
 
-pub(super) async fn limits(state: Shared, _: Authenticated) -> HttpResult {
+/// Requires a client as [`limit`] does.
+pub(super) async fn limits(state: Shared, _: RequireClient) -> HttpResult {
     let mut items = Vec::new();
     for (key, json) in state.app.store.documents(DocumentKind::Limit).await? {
         if let Ok(limit) = serde_json::from_str::<Limit>(&json) {

@@ -1,5 +1,7 @@
 //! Test of every documented route with every role.
 
+mod lists;
+
 use std::sync::Arc;
 
 use agenix_protocol::request::CommandAccess;
@@ -13,6 +15,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::watch;
 
 use crate::{
+    app::AppState,
     auth::keyring::{Identity, Keyring, Role, SessionKeys},
     http::{
         HttpState,
@@ -29,7 +32,10 @@ use crate::{
 const NAME: &str = "quiet";
 
 fn routes(dir: &std::path::Path, keys: SessionKeys) -> TowerToHyperService<Router> {
-    let app = without_tasks(dir, |_| {});
+    routes_of(without_tasks(dir, |_| {}), keys)
+}
+
+fn routes_of(app: Arc<AppState>, keys: SessionKeys) -> TowerToHyperService<Router> {
     let keyring = Arc::new(Keyring::new(keys));
     let access_control = Arc::new(AccessControl::new(keyring, &app.settings.limits));
     let sessions = DashboardSessions::new("a-5eed0001");

@@ -42,8 +42,13 @@ pub(crate) async fn json(app: &AppState) -> Result<String> {
     Ok(to_json(&figures(app, read_store(app)).await?))
 }
 
-pub(crate) async fn prometheus(app: &AppState) -> Result<String> {
-    let mut text = figures(app, read_store(app)).await?.text();
+/// `has_budgets` is false for a key that may not see budgets.
+pub(crate) async fn prometheus(app: &AppState, has_budgets: bool) -> Result<String> {
+    let mut figures = figures(app, read_store(app)).await?;
+    if !has_budgets {
+        figures.budgets.clear();
+    }
+    let mut text = figures.text();
     app.job_times.write(&mut text);
     Ok(text)
 }
