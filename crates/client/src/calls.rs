@@ -304,12 +304,15 @@ impl Connection {
         self.call(&request).await.map(drop)
     }
 
-    /// WORKER.DRAIN, or WORKER.RESUME if `drains` is false.
-    pub async fn drain_worker(&mut self, worker_id: &WorkerId, drains: bool) -> Result<(), ClientError> {
-        let worker_id = worker_id.clone();
-        let request =
-            if drains { Request::WorkerDrain { worker_id } } else { Request::WorkerResume { worker_id } };
-        self.call(&request).await.map(drop)
+    /// WORKER.DRAIN. `by` is the program that may resume or end the worker later.
+    pub async fn drain_worker(&mut self, worker_id: &WorkerId, by: Option<&str>) -> Result<(), ClientError> {
+        let (worker_id, by) = (worker_id.clone(), by.map(str::to_owned));
+        self.call(&Request::WorkerDrain { worker_id, by }).await.map(drop)
+    }
+
+    /// WORKER.RESUME.
+    pub async fn resume_worker(&mut self, worker_id: &WorkerId) -> Result<(), ClientError> {
+        self.call(&Request::WorkerResume { worker_id: worker_id.clone() }).await.map(drop)
     }
 
     /// INFO. Returns its fields by name.

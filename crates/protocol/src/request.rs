@@ -90,7 +90,7 @@ pub enum Request {
     WorkerUnregister { worker_id: WorkerId },
     WorkerList,
     WorkerGet { worker_id: WorkerId },
-    WorkerDrain { worker_id: WorkerId },
+    WorkerDrain { worker_id: WorkerId, by: Option<String> },
     WorkerTerminate { worker_id: WorkerId },
     WorkerResume { worker_id: WorkerId },
     WorkerVerify { capability: String, challenge: Bytes, worker_id: Option<WorkerId> },

@@ -1,7 +1,7 @@
 //! Lifecycle of a worker: registration, heartbeat, silence, death, directives (worker spec §6).
 
 use agenix_protocol::{
-    documents::{Quantities, WorkerRegistration, WorkerStatus},
+    documents::{DrainMark, Quantities, WorkerRegistration, WorkerStatus},
     ids::WorkerId,
     time::Timestamp,
 };
@@ -72,6 +72,9 @@ pub struct Worker {
     /// True if a quarantined worker may get a trial job, whose success ends the quarantine.
     #[serde(default)]
     pub is_on_trial: bool,
+    /// Program that has drained the worker, unless an operator has.
+    #[serde(default)]
+    pub drained: Option<DrainMark>,
 }
 
 impl Worker {
@@ -132,6 +135,7 @@ impl Worker {
             sandbox: registration.sandbox,
             resources: registration.resources,
             used_resources,
+            drained: self.drained.clone(),
         }
     }
 }
@@ -179,6 +183,7 @@ pub fn registered(
         silence_ms: None,
         trial_at: same_run.and_then(|known| known.trial_at),
         is_on_trial: same_run.is_some_and(|known| known.is_on_trial),
+        drained: same_run.and_then(|known| known.drained.clone()),
     })
 }
 
@@ -250,7 +255,15 @@ pub fn directed(known: &Worker, directive: Option<Directive>) -> Result<Worker, 
         return Err(Rejection::WorkerUnknown(known.worker_id.clone()));
     }
     let quarantine = known.quarantine.clone().filter(|_| directive.is_some());
-    Ok(Worker { told: directive, quarantine, is_on_trial: false, ..known.clone() })
+    Ok(Worker { told: directive, quarantine, is_on_trial: false, drained: None, ..known.clone() })
+}
+
+/// Drains the worker for the program that `mark` names. A worker that an operator has drained gets
+/// no mark, because the program must not resume or end that worker.
+pub fn drained(known: &Worker, mark: DrainMark) -> Result<Worker, Rejection> {
+    let is_operators = known.told == Some(Directive::Drain) && known.drained.is_none();
+    let drained = (!is_operators).then_some(mark);
+    Ok(Worker { drained, ..directed(known, Some(Directive::Drain))? })
 }
 
 /// Counts a job that exceeded its timeout, because the worker may hang (worker spec §5.2).

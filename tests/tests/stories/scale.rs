@@ -151,3 +151,49 @@ fn worker_takes_jobs_again_when_the_command_that_ends_it_fails() {
         (workers[0]["state"] == "active").then_some(())
     });
 }
+
+#[test]
+fn worker_that_a_killed_scaler_has_drained_is_resumed_for_jobs_and_otherwise_ended() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, &plan("p", "true", &[]));
+    let _worker = lab.agw(&agq, "w", &[]);
+    let worker = || lab.agx(&agq, &["worker", "list", "--json"]).expect(0).data()[0].clone();
+    // The command ends with the directory of the test.
+    let hangs = "touch began; while [ -e began ]; do sleep 0.02; done";
+    let leave_drained = || {
+        let args = ["--max", "2", "--down", hangs, "--interval", "0.05", "--down-after", "0"];
+        let mut scale = Scale::start(&lab, &agq, &args);
+        let began = lab.path().join("began");
+        eventually("the command begins", || began.exists().then_some(()));
+        scale.0.kill().unwrap();
+        scale.0.wait().unwrap();
+        fs::remove_file(began).unwrap();
+        let left = worker();
+        assert_eq!((&left["state"], &left["drained"]["by"]), (&"draining".into(), &"agx-scale".into()));
+    };
+    let scale_once = || {
+        let args = ["scale", "--max", "2", "--once", "--down", "touch ended", "--command-timeout", "0.1"];
+        lab.agx(&agq, &args).expect(0).out
+    };
+    leave_drained();
+    lab.submit_action(&agq, "p", "a", &numbered(1));
+    let resumed = eventually("the worker is resumed", || {
+        let out = scale_once();
+        (!out.starts_with("nothing to do")).then_some(out)
+    });
+    assert!(resumed.starts_with("resumed w on ") && resumed.ends_with("jobs wait for a worker with room\n"));
+    eventually("the job completes", || (action(&lab, &agq, "a")["completed"] == 1).then_some(()));
+
+    leave_drained();
+    let ended = eventually("the worker is ended", || {
+        let out = scale_once();
+        (!out.starts_with("nothing to do")).then_some(out)
+    });
+    assert!(ended.starts_with("ended w on ") && lab.path().join("ended").exists(), "{ended}");
+
+    // A worker that an operator has drained stays.
+    lab.agx(&agq, &["worker", "drain", "w"]).expect(0);
+    assert_eq!(worker()["drained"], Value::Null);
+    assert!(scale_once().starts_with("nothing to do with 0 workers"));
+}

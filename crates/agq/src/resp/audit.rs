@@ -137,7 +137,7 @@ fn target(request: &Request) -> Option<String> {
             job_id.as_str()
         }
         Request::WorkerUnregister { worker_id }
-        | Request::WorkerDrain { worker_id }
+        | Request::WorkerDrain { worker_id, .. }
         | Request::WorkerTerminate { worker_id }
         | Request::WorkerResume { worker_id } => worker_id.as_str(),
         Request::WorkerVerify { capability, .. } => capability,

@@ -215,9 +215,7 @@ async fn run_worker_command(app: &AppState, caller: &Caller, request: Request) -
         }
         Request::WorkerList => worker::list(app).await,
         Request::WorkerGet { worker_id } => worker::get(app, &worker_id).await,
-        Request::WorkerDrain { worker_id } => {
-            worker::set_directive(app, &worker_id, Some(Directive::Drain)).await
-        }
+        Request::WorkerDrain { worker_id, by } => worker::drain(app, &worker_id, by).await,
         Request::WorkerTerminate { worker_id } => {
             worker::set_directive(app, &worker_id, Some(Directive::Terminate)).await
         }

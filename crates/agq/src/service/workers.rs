@@ -1,7 +1,7 @@
 //! Operations on workers: register, heartbeat, directives, unregister (the worker spec).
 
 use agenix_protocol::{
-    documents::{self, Directives, WorkerRegistration, WorkerStatus},
+    documents::{self, Directives, DrainMark, WorkerRegistration, WorkerStatus},
     ids::{JobId, WorkerId},
 };
 use agenix_rules::{
@@ -20,7 +20,7 @@ use super::{
 use crate::{
     app::{AppState, Caller, is_connection},
     error::Result,
-    store::{AckLevel, StoreError},
+    store::{AckLevel, RuleResult, StoreError},
 };
 
 /// Maximum number of jobs in a heartbeat.
@@ -152,10 +152,26 @@ pub(crate) async fn set_directive(
     worker_id: &WorkerId,
     directive: Option<Directive>,
 ) -> Result<()> {
+    direct(app, worker_id, directive, move |known| worker::directed(known, directive)).await
+}
+
+/// Drains a worker for the program `by`.
+pub(crate) async fn drain_by(app: &AppState, worker_id: &WorkerId, by: String) -> Result<()> {
+    let mark = DrainMark { by, at: app.clock.now() };
+    let rule = move |known: &Worker| worker::drained(known, mark.clone());
+    direct(app, worker_id, Some(Directive::Drain), rule).await
+}
+
+/// Changes the record of a worker by `rule`, and tells the worker about `directive`.
+async fn direct(
+    app: &AppState,
+    worker_id: &WorkerId,
+    directive: Option<Directive>,
+    rule: impl Fn(&Worker) -> RuleResult<Worker> + Send + Sync + 'static,
+) -> Result<()> {
     let id = worker_id.clone();
     let rule = move |known: Option<&Worker>| {
-        let known = known.ok_or_else(|| Rejection::WorkerUnknown(id.clone()))?;
-        worker::directed(known, directive).map(Some)
+        rule(known.ok_or_else(|| Rejection::WorkerUnknown(id.clone()))?).map(Some)
     };
     app.store.decide_worker(worker_id, AckLevel::Durable, None, Box::new(rule)).await??;
     if directive.is_none() {

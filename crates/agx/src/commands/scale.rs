@@ -108,6 +108,7 @@ impl ScaleArgs {
             up_after: delay(self.up_after),
             down_after: delay(self.down_after),
             start_timeout: self.start_timeout,
+            command_timeout: self.command_timeout,
         }
     }
 
@@ -205,9 +206,16 @@ fn text(step: &ScaleStep) -> String {
             format!("failed to end {worker} on {host}: it takes jobs again")
         }
         (ScaleDirection::Down, ScaleOutcome::Spared) => {
-            format!("did not end {worker} on {host}: it has got a job or has ended by itself")
+            format!(
+                "did not end {worker} on {host}: it has got a job, has ended by itself, or an operator has drained it"
+            )
         }
         (ScaleDirection::Down, ScaleOutcome::NotRun) => format!("would end {worker} on {host}: {reason}"),
+        (ScaleDirection::Resume, ScaleOutcome::NotRun) => {
+            format!("would resume {worker} on {host}: {reason}")
+        }
+        (ScaleDirection::Resume, ScaleOutcome::Done) => format!("resumed {worker} on {host}: {reason}"),
+        (ScaleDirection::Resume, _) => format!("did not resume {worker} on {host}: it has ended by itself"),
     }
 }
 

@@ -74,6 +74,9 @@ fn worker_text(worker: &WorkerStatus) -> String {
     if let Some(reason) = &worker.quarantine_reason {
         add("reason", reason);
     }
+    if let Some(mark) = &worker.drained {
+        add("drained", &format!("by {} at {}", mark.by, mark.at));
+    }
     add("host", &worker.hostname);
     add("platform", &worker.platform);
     add("agw", &worker.agw_version);
@@ -101,7 +104,12 @@ fn worker_text(worker: &WorkerStatus) -> String {
 }
 
 async fn set_draining(server: &ServerArgs, id: &WorkerId, drains: bool, output: Output) -> Result<()> {
-    server.connect().await?.drain_worker(id, drains).await?;
+    let mut agq = server.connect().await?;
+    if drains {
+        agq.drain_worker(id, None).await?;
+    } else {
+        agq.resume_worker(id).await?;
+    }
     let (kind, what) = if drains {
         ("worker.drain", "accepts no more jobs, and completes the ones that it has")
     } else {
@@ -112,7 +120,10 @@ async fn set_draining(server: &ServerArgs, id: &WorkerId, drains: bool, output: 
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::{WorkerSandbox, WorkerStatus, parse};
+    use agenix_protocol::{
+        documents::{DrainMark, WorkerSandbox, WorkerStatus, parse},
+        time::Timestamp,
+    };
 
     use super::{text, worker_text};
 
@@ -122,6 +133,14 @@ mod tests {
             "registered_at":"2026-01-31T08:00:00.000Z","last_seen_at":"2026-01-31T08:00:01.000Z","stats":null,
             "tags":{"gpu":true,"zone":"eu"},"resources":{"cpus":4,"memory":2147483648},"used_resources":{"cpus":1.5}}"#;
         parse(json).unwrap()
+    }
+
+    #[test]
+    fn worker_text_names_the_program_that_has_drained_it() {
+        let drained = Some(DrainMark { by: "agx-scale".into(), at: Timestamp(0) });
+        let shown = worker_text(&WorkerStatus { state: "draining".into(), drained, ..worker() });
+        let lines = "worker w1: draining\n  drained     by agx-scale at 1970-01-01T00:00:00.000Z\n";
+        assert!(shown.starts_with(lines), "{shown}");
     }
 
     #[test]

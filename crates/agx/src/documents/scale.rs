@@ -38,6 +38,8 @@ pub(crate) enum ScaleDirection {
     Up,
     /// End an idle worker.
     Down,
+    /// Let a worker take jobs again that an earlier `agx scale` has drained.
+    Resume,
     /// Leave the workers as they are.
     None,
 }

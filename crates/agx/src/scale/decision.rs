@@ -19,12 +19,17 @@ pub(crate) enum Decision {
     Up { count: u64, reason: String },
     /// End the idle `worker`.
     Down { worker: Box<WorkerStatus>, reason: String },
+    /// Let the drained `worker` take jobs again.
+    Resume { worker: Box<WorkerStatus>, reason: String },
     /// Leave the workers as they are.
     Nothing { reason: String },
 }
 
 /// Decides at `now`. `history` includes what `view` shows.
 pub(crate) fn decide(terms: &ScaleTerms, history: &History, view: &View, now: Timestamp) -> Decision {
+    if let Some(decision) = abandoned(terms, history, view, now) {
+        return decision;
+    }
     let (active, starting) = (view.active().count() as u64, history.starting());
     let shortage = shortage(view, history.model(), terms.max);
     let below_min = terms.min.saturating_sub(active + starting);
@@ -51,6 +56,29 @@ pub(crate) fn decide(terms: &ScaleTerms, history: &History, view: &View, now: Ti
         return Decision::Nothing { reason: format!("{}, and {because}", lack(shortage.jobs)) };
     }
     down(terms, history, view, now)
+}
+
+/// Returns the decision about a worker that an earlier scaler has drained, and has not ended: to
+/// let the worker take jobs again if it has a job, or if workers are missing, and otherwise to end
+/// it.
+fn abandoned(terms: &ScaleTerms, history: &History, view: &View, now: Timestamp) -> Option<Decision> {
+    if !terms.can_end {
+        return None;
+    }
+    let is_below_min = view.active().count() as u64 + history.starting() < terms.min;
+    let worker = view.abandoned(terms.abandoned_after(), now).min_by_key(|worker| &worker.worker_id)?;
+    let why = match () {
+        () if worker.active_jobs > 0 => Some("it has a job"),
+        () if has_only_room(worker, view) => Some("jobs wait for a worker with room"),
+        () if is_below_min => Some("there are fewer workers than --min"),
+        () => None,
+    };
+    let worker = Box::new(worker.clone());
+    let was = "an agx scale that has ended left it drained";
+    Some(match why {
+        Some(why) => Decision::Resume { worker, reason: format!("{was}, and {why}") },
+        None => Decision::Down { worker, reason: was.to_owned() },
+    })
 }
 
 /// Returns the decision without a shortage: to end the worker that has been idle for the longest

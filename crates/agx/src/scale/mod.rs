@@ -16,7 +16,12 @@ use agenix_client::ClientError;
 use agenix_protocol::{documents::WorkerStatus, errors::ErrorKind, ids::WorkerId};
 
 pub(crate) use self::{decision::Decision, hook::Hook, terms::ScaleTerms, view::Selection};
-use self::{decision::decide, history::History, hook::HookFailure, view::View};
+use self::{
+    decision::decide,
+    history::History,
+    hook::HookFailure,
+    view::{DRAINER, View},
+};
 use crate::{
     documents::{ScaleDirection, ScaleOutcome, ScaleStep},
     error::Result,
@@ -78,6 +83,7 @@ impl Scaler {
             Decision::Nothing { .. } => return Ok(step),
             Decision::Up { count, .. } => self.start(count, &step).await,
             Decision::Down { worker, .. } => self.end(&worker, &step).await?,
+            Decision::Resume { worker, .. } => Ok(self.resume(&worker.worker_id).await?),
         };
         Ok(match done {
             Ok(outcome) => ScaleStep { outcome, ..step },
@@ -97,7 +103,8 @@ impl Scaler {
         Ok(ScaleOutcome::Done)
     }
 
-    /// Drains the worker, and ends it if it holds no job then. Otherwise it takes jobs again.
+    /// Drains the worker, and ends it if it holds no job then. Otherwise it takes jobs again. A
+    /// worker that an operator has drained stays drained.
     async fn end(
         &mut self,
         worker: &WorkerStatus,
@@ -105,14 +112,15 @@ impl Scaler {
     ) -> Result<Result<ScaleOutcome, HookFailure>> {
         let Some(hook) = self.down.clone() else { return Ok(Ok(ScaleOutcome::NotRun)) };
         let id = &worker.worker_id;
-        if !self.drain(id, true).await? {
+        if !self.drain(id).await? {
             return Ok(Ok(ScaleOutcome::Spared));
         }
         let workers = self.agq.with_retry(async |agq| agq.workers().await).await?;
         match workers.into_iter().find(|worker| worker.worker_id == *id && worker.state != "dead") {
             None => return Ok(Ok(ScaleOutcome::Spared)),
+            Some(worker) if worker.drained.is_none() => return Ok(Ok(ScaleOutcome::Spared)),
             Some(worker) if worker.active_jobs > 0 => {
-                self.drain(id, false).await?;
+                self.resume(id).await?;
                 return Ok(Ok(ScaleOutcome::Spared));
             }
             Some(_) => {}
@@ -122,22 +130,31 @@ impl Scaler {
         variables.push(("AGX_SCALE_WORKER_HOST", one_line(&worker.hostname)));
         let done = hook.run(&variables).await;
         if done.is_err() {
-            self.drain(id, false).await?;
+            self.resume(id).await?;
         }
         Ok(done.map(|()| ScaleOutcome::Done))
     }
 
-    /// Drains or resumes a worker. Returns false if there is no such worker.
-    async fn drain(&mut self, id: &WorkerId, drains: bool) -> Result<bool> {
-        match self.agq.with_retry(async |agq| agq.drain_worker(id, drains).await).await {
-            Ok(()) => Ok(true),
-            Err(ClientError::Rejected(reason))
-                if ErrorKind::of(&reason) == ErrorKind::WorkerNotRegistered =>
-            {
-                Ok(false)
-            }
-            Err(error) => Err(error.into()),
+    /// Drains a worker. Returns false if there is no such worker.
+    async fn drain(&mut self, id: &WorkerId) -> Result<bool> {
+        is_there(self.agq.with_retry(async |agq| agq.drain_worker(id, Some(DRAINER)).await).await)
+    }
+
+    /// Lets a worker take jobs again.
+    async fn resume(&mut self, id: &WorkerId) -> Result<ScaleOutcome> {
+        let is_there = is_there(self.agq.with_retry(async |agq| agq.resume_worker(id).await).await)?;
+        Ok(if is_there { ScaleOutcome::Done } else { ScaleOutcome::Spared })
+    }
+}
+
+/// Returns false if agq has refused a directive because there is no such worker.
+fn is_there(answer: Result<(), ClientError>) -> Result<bool> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(ClientError::Rejected(reason)) if ErrorKind::of(&reason) == ErrorKind::WorkerNotRegistered => {
+            Ok(false)
         }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -151,9 +168,13 @@ fn described(decision: &Decision, view: &View, starting: u64) -> ScaleStep {
     let workers = view.active().count() as u64 + starting;
     let (direction, wanted, reason, worker) = match decision {
         Decision::Up { count, reason } => (ScaleDirection::Up, workers + count, reason, None),
-        Decision::Down { worker, reason } => {
-            (ScaleDirection::Down, workers.saturating_sub(1), reason, Some(worker))
-        }
+        Decision::Down { worker, reason } => (
+            ScaleDirection::Down,
+            workers.saturating_sub(u64::from(worker.drained.is_none())),
+            reason,
+            Some(worker),
+        ),
+        Decision::Resume { worker, reason } => (ScaleDirection::Resume, workers + 1, reason, Some(worker)),
         Decision::Nothing { reason } => (ScaleDirection::None, workers, reason, None),
     };
     ScaleStep {

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Maximum of the time that another scaler gets beyond `command_timeout`.
+const GRACE: Duration = Duration::from_secs(60);
+
 /// Bounds and delays of a scaler.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScaleTerms {
@@ -19,4 +22,14 @@ pub(crate) struct ScaleTerms {
     pub(crate) down_after: Duration,
     /// Time after which a started worker that has not registered is no longer expected.
     pub(crate) start_timeout: Duration,
+    /// Time after which a command is killed.
+    pub(crate) command_timeout: Duration,
+}
+
+impl ScaleTerms {
+    /// Returns the time after which a worker that a scaler has drained, and not ended, is
+    /// abandoned: the command of that scaler cannot run any more.
+    pub(crate) fn abandoned_after(&self) -> Duration {
+        self.command_timeout.saturating_add(self.command_timeout.min(GRACE))
+    }
 }

@@ -29,6 +29,7 @@ fn terms(min: u64, max: u64) -> ScaleTerms {
         up_after: Duration::from_secs(30),
         down_after: Duration::from_secs(300),
         start_timeout: Duration::from_secs(600),
+        command_timeout: Duration::from_secs(600),
     }
 }
 
@@ -75,14 +76,14 @@ fn after(terms: &ScaleTerms, looks: &[(u64, &View)]) -> (Decision, History) {
 fn up(decision: &Decision) -> u64 {
     match decision {
         Decision::Up { count, .. } => *count,
-        Decision::Down { .. } | Decision::Nothing { .. } => 0,
+        _ => 0,
     }
 }
 
 fn down(decision: &Decision) -> Option<&str> {
     match decision {
         Decision::Down { worker, .. } => Some(worker.worker_id.as_str()),
-        Decision::Up { .. } | Decision::Nothing { .. } => None,
+        _ => None,
     }
 }
 
@@ -214,6 +215,39 @@ fn worker_with_the_only_room_for_waiting_jobs_stays() {
     assert_eq!(down(&after(&terms, &[(0, &limited), (300, &limited)]).0), None);
     let spare = view(&[busy("a"), idle("b"), idle("c")], &[jobs(3, 1)]);
     assert_eq!(down(&after(&terms, &[(0, &spare), (300, &spare)]).0), Some("b"));
+}
+
+/// Returns an idle worker that `by` drained at the start of the test.
+fn drained_by(id: &str, active_jobs: u64, by: &str) -> WorkerStatus {
+    let mark = format!(r#""drained":{{"by":"{by}","at":"2026-01-31T08:00:00.000Z"}}"#);
+    worker(id, active_jobs, active_jobs, &format!(r#""state":"draining","stats":null,{mark}"#))
+}
+
+#[test]
+fn scale_ends_or_resumes_a_worker_that_an_ended_scaler_has_drained() {
+    let left = |active_jobs| drained_by("d", active_jobs, "agx-scale");
+    let decided = |terms: &ScaleTerms, view: &View, secs| match after(terms, &[(secs, view)]).0 {
+        Decision::Down { worker, reason } => format!("end {}: {reason}", worker.worker_id),
+        Decision::Resume { worker, reason } => format!("resume {}: {reason}", worker.worker_id),
+        Decision::Up { count, .. } => format!("start {count}"),
+        Decision::Nothing { .. } => "nothing".into(),
+    };
+    let (terms, was) = (terms(1, 10), "an agx scale that has ended left it drained");
+    let calm = view(&[idle("a"), left(0)], &[]);
+    assert_eq!(decided(&terms, &calm, 659), "nothing", "the command of its scaler may still run");
+    assert_eq!(decided(&terms, &calm, 660), format!("end d: {was}"));
+    let busy_one = view(&[idle("a"), left(1)], &[]);
+    assert_eq!(decided(&terms, &busy_one, 660), format!("resume d: {was}, and it has a job"));
+    let short = view(&[busy("a"), left(0)], &[jobs(1, 1)]);
+    let reason = "jobs wait for a worker with room";
+    assert_eq!(decided(&terms, &short, 660), format!("resume d: {was}, and {reason}"));
+    let few = view(&[left(0)], &[]);
+    let reason = "there are fewer workers than --min";
+    assert_eq!(decided(&terms, &few, 660), format!("resume d: {was}, and {reason}"));
+    let of_others = view(&[idle("a"), drained_by("d", 0, "upgrade")], &[]);
+    assert_eq!(decided(&terms, &of_others, 900), "nothing");
+    let only_up = ScaleTerms { can_end: false, ..terms };
+    assert_eq!(decided(&only_up, &calm, 900), "nothing", "it may lack the right to resume");
 }
 
 #[test]

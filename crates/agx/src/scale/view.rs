@@ -1,7 +1,15 @@
 //! Workers and waiting jobs of a scaler at one moment.
 
-use agenix_protocol::documents::{Demand, QueueStats, WorkerStatus};
+use std::time::Duration;
+
+use agenix_protocol::{
+    documents::{Demand, DrainMark, QueueStats, WorkerStatus},
+    time::Timestamp,
+};
 use agenix_rules::capability::{Abilities, Needs};
+
+/// Name that a scaler gives agq with a drain.
+pub(super) const DRAINER: &str = "agx-scale";
 
 /// Queues and tags that select the jobs and workers of a scaler.
 #[derive(Debug, Clone, Default)]
@@ -46,6 +54,16 @@ impl View {
     }
 
     /// Returns the number of workers that are not dead.
+    /// Returns the workers that a scaler has drained more than `wait` ago, and has not ended.
+    pub(crate) fn abandoned(&self, wait: Duration, now: Timestamp) -> impl Iterator<Item = &WorkerStatus> {
+        let is_over = move |mark: &DrainMark| {
+            mark.by == DRAINER && u128::from(now.ms_since(mark.at)) >= wait.as_millis()
+        };
+        self.workers
+            .iter()
+            .filter(move |worker| worker.state == "draining" && worker.drained.as_ref().is_some_and(is_over))
+    }
+
     pub(crate) fn live(&self) -> u64 {
         self.workers.len() as u64
     }

@@ -140,7 +140,11 @@ async fn apply(connection: Option<&mut Connection>, action: UserAction) -> Resul
             format!("job {id} is retried")
         }
         UserAction::Drain(id, drains) => {
-            connection.drain_worker(&id, drains).await?;
+            if drains {
+                connection.drain_worker(&id, None).await?;
+            } else {
+                connection.resume_worker(&id).await?;
+            }
             format!("the worker {id} {}", if drains { "takes no more jobs" } else { "takes jobs again" })
         }
         UserAction::Pause(queue, pauses) => {

@@ -73,7 +73,7 @@ pub use start_rate::{BadStartRate, StartRate};
 pub use strict::{MAX_DEPTH, check_depth, check_fields};
 pub use task_result::{CapturedOutput, TaskResult};
 pub use unique_jobs::{UniqueConflict, UniqueJobs};
-pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};
+pub use worker::{Capabilities, DrainMark, WorkerRegistration, WorkerStatus};
 
 /// Error of a document: the place, and then the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

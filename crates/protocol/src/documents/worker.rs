@@ -156,6 +156,19 @@ pub struct WorkerStatus {
     /// Quantities that the jobs of the worker use now; left out if they use none.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     pub used_resources: Quantities,
+    /// Program that has drained the worker; left out if no program has given its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drained: Option<DrainMark>,
+}
+
+/// Program that has drained a worker, and the time.
+// The record of a worker has it. Durable, positional: append only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DrainMark {
+    /// Name that the program gave itself.
+    pub by: String,
+    /// Time of the last `WORKER.DRAIN` of the program.
+    pub at: Timestamp,
 }
 
 #[cfg(test)]

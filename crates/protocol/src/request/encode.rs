@@ -138,7 +138,11 @@ impl Request {
             Self::WorkerAnswer { challenge_id, answer } => command("WORKER.ANSWER", [challenge_id, answer]),
             Self::WorkerOutput { request_id, output } => command("WORKER.OUTPUT", [request_id, output]),
             Self::WorkerGet { worker_id } => words(["WORKER.GET", worker_id.as_str()]),
-            Self::WorkerDrain { worker_id } => words(["WORKER.DRAIN", worker_id.as_str()]),
+            Self::WorkerDrain { worker_id, by } => {
+                let mut args = words(["WORKER.DRAIN", worker_id.as_str()]);
+                args.extend(by.iter().flat_map(|name| words(["BY", name.as_str()])));
+                args
+            }
             Self::WorkerTerminate { worker_id } => words(["WORKER.TERMINATE", worker_id.as_str()]),
             Self::WorkerResume { worker_id } => words(["WORKER.RESUME", worker_id.as_str()]),
             Self::WorkerVerify { capability, challenge, worker_id } => {

@@ -16,6 +16,7 @@ use super::{
     options::{Page, Search, Slice, is_slice},
     outputs, session,
 };
+use crate::documents::is_profile_name;
 
 /// Returns a row without keys.
 const fn row(
@@ -179,8 +180,7 @@ pub(super) static COMMANDS: &[Command] = &[
     row("WORKER.LIST", 1, Read, Client, "", "Shows all workers.", |_| Ok(Request::WorkerList)),
     row("WORKER.GET", 2, Read, Client, "<worker_id>", "Shows a worker.",
         |args| Ok(Request::WorkerGet { worker_id: id_of(&args[0])? })),
-    row("WORKER.DRAIN", 2, Steps, Admin, "<worker_id>", "Drains a worker: it claims no more jobs.",
-        |args| Ok(Request::WorkerDrain { worker_id: id_of(&args[0])? })),
+    row("WORKER.DRAIN", -2, Steps, Admin, "<worker_id> [BY <name>]", "Drains a worker: it claims no more jobs.", drain),
     row("WORKER.TERMINATE", 2, Steps, Admin, "<worker_id>", "Tells a worker to complete its jobs and exit.",
         |args| Ok(Request::WorkerTerminate { worker_id: id_of(&args[0])? })),
     row("WORKER.RESUME", 2, Steps, Admin, "<worker_id>", "Permits a worker to claim jobs again.",
@@ -319,6 +319,19 @@ fn job_list(args: &[Bytes]) -> Result<Request, RequestError> {
     };
     // The default is the whole list (AGQ API spec §3).
     Ok(Request::JobList { action_id, status, slice: Slice::parse(rest, Slice::ALL.limit)? })
+}
+
+fn drain(args: &[Bytes]) -> Result<Request, RequestError> {
+    let by = match &args[1..] {
+        [] => None,
+        [word, name] if is_word(word, "BY") => Some(text(name)?),
+        _ => return Err(RequestError::Syntax),
+    };
+    if let Some(name) = by.as_deref().filter(|name| !is_profile_name(name)) {
+        let rule = "use 1 to 64 lower-case letters, digits and '-', '_'";
+        return Err(RequestError::Arguments(format!("BY '{}' is not a name: {rule}", name.escape_debug())));
+    }
+    Ok(Request::WorkerDrain { worker_id: id_of(&args[0])?, by })
 }
 
 fn verify(args: &[Bytes]) -> Result<Request, RequestError> {

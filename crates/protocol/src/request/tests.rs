@@ -31,7 +31,7 @@ fn requests_round_trip_through_their_arguments() {
         |OUTPUT.WRITE j 1 2 stdout 3 x|OUTPUT.COPY j 1 2 stdout 3 4 5 6 7|OUTPUT.COPY j 1 2 stdout 3 4 5 6 7 KEEP|OUTPUT.COMMIT j 1 2 stderr 9 d74981efa70a0c880b8d8c1985d075dbcbf679b99a5f9914e5aaf96b831a9e24|INPUT.WRITE u 3 x|INPUT.COMMIT u 9 d74981efa70a0c880b8d8c1985d075dbcbf679b99a5f9914e5aaf96b831a9e24|JOB.INPUT j 1 d74981efa70a0c880b8d8c1985d075dbcbf679b99a5f9914e5aaf96b831a9e24 5 6|JOBS.SEARCH|JOBS.SEARCH failed p LIMIT 5\
         |JOBS.SEARCH ACTION a WORKER w SINCE 2026-01-01T00:00:00.000Z UNTIL 2026-01-02T00:00:00.000Z\
         |WORKER.REGISTER {}|WORKER.HEARTBEAT w {}|WORKER.UNREGISTER w|WORKER.ANSWER c {}|WORKER.OUTPUT r {}|WORKER.LIST|WORKER.GET w\
-        |WORKER.DRAIN w|WORKER.TERMINATE w|WORKER.RESUME w|WORKER.VERIFY sort {} WORKER w\
+        |WORKER.DRAIN w|WORKER.DRAIN w BY agx-scale|WORKER.TERMINATE w|WORKER.RESUME w|WORKER.VERIFY sort {} WORKER w\
         |CAPABILITY.SEARCH read text LIMIT 3|CAPABILITY.LIST|CAPABILITY.LIST LIMIT 3 MATCH zip|BUDGET.GET|BUDGET.GET claude-1|QUEUE.STATS queue:ready|QUEUE.PEEK gpu 5|QUEUE.PAUSE queue:gpu\
         |QUEUE.RESUME gpu|SCHEDULE.SET {}|SCHEDULE.GET n|SCHEDULE.LIST n* LIMIT 2|SCHEDULE.DELETE n|WORKFLOW.SUBMIT {}\
         |WORKFLOW.STATUS w|WORKFLOW.LIST|WORKFLOW.CANCEL w|METRICS|METRICS json|BACKUP BEGIN|BACKUP READ b 5|BACKUP END b\
@@ -75,6 +75,19 @@ fn errors_have_the_texts_of_the_specification() {
     assert!(
         parse("PLAN.LIST a b").unwrap_err().starts_with("ERR Invalid arguments: use PLAN.LIST [pattern]")
     );
+}
+
+#[test]
+fn drain_names_its_program_with_at_most_64_characters() {
+    let by = |name: &str| parse(&format!("WORKER.DRAIN w BY {name}"));
+    assert!(by(&"a".repeat(64)).is_ok());
+    for wrong in ["", "Agx", "agx\n", &"a".repeat(65)] {
+        assert!(by(wrong).unwrap_err().contains("is not a name: use 1 to 64 lower-case letters"), "{wrong}");
+    }
+    for wrong in ["WORKER.DRAIN w x", "WORKER.DRAIN w BY", "WORKER.DRAIN w BY x y"] {
+        let usage = "ERR Invalid arguments: use WORKER.DRAIN <worker_id> [BY <name>]";
+        assert_eq!(parse(wrong).unwrap_err(), usage);
+    }
 }
 
 #[test]

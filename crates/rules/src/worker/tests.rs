@@ -1,12 +1,12 @@
 //! Tests of the rules about workers.
 
 use agenix_protocol::{
-    documents::{WorkerRegistration, parse},
+    documents::{DrainMark, WorkerRegistration, parse},
     time::Timestamp,
 };
 
 use super::{
-    Directive, Liveness, Worker, check_connection, dead, detached, directed, heartbeat, is_new_run,
+    Directive, Liveness, Worker, check_connection, dead, detached, directed, drained, heartbeat, is_new_run,
     is_silent, quarantined, registered, reporter,
 };
 use crate::rejection::Rejection;
@@ -100,4 +100,22 @@ fn directive_and_quarantine_stay_with_a_run() {
         Some("it fails")
     );
     assert!(directed(&dead(&worker()), None).is_err());
+}
+
+#[test]
+fn drain_by_a_program_keeps_its_mark_until_an_operator_decides() {
+    let mark = |ms| DrainMark { by: "agx-scale".into(), at: Timestamp(ms) };
+    let marked = |worker: &Worker| worker.drained.clone();
+    let by_program = drained(&worker(), mark(2000)).unwrap();
+    assert_eq!((by_program.state(), marked(&by_program)), ("draining", Some(mark(2000))));
+    assert_eq!(marked(&drained(&by_program, mark(3000)).unwrap()), Some(mark(3000)));
+    let again = |instance| registered(Some(&by_program), &registration(instance), "c1", NOW).unwrap();
+    assert_eq!((marked(&again("a")), marked(&again("b"))), (Some(mark(2000)), None));
+    for directive in [None, Some(Directive::Drain), Some(Directive::Terminate)] {
+        assert_eq!(marked(&directed(&by_program, directive).unwrap()), None, "{directive:?}");
+    }
+    let by_operator = directed(&worker(), Some(Directive::Drain)).unwrap();
+    let both = drained(&by_operator, mark(2000)).unwrap();
+    assert_eq!((both.state(), marked(&both)), ("draining", None));
+    assert!(drained(&dead(&worker()), mark(2000)).is_err());
 }

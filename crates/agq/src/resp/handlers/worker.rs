@@ -73,7 +73,16 @@ pub(crate) async fn get(app: &AppState, worker_id: &WorkerId) -> CommandResult {
     Ok(workers::status(app, worker_id).await?.map_or(Reply::Nil, |worker| document(&worker)))
 }
 
-/// WORKER.DRAIN, WORKER.TERMINATE, WORKER.RESUME
+/// WORKER.DRAIN
+pub(crate) async fn drain(app: &AppState, worker_id: &WorkerId, by: Option<String>) -> CommandResult {
+    match by {
+        None => workers::set_directive(app, worker_id, Some(Directive::Drain)).await?,
+        Some(by) => workers::drain_by(app, worker_id, by).await?,
+    }
+    Ok(Reply::ok())
+}
+
+/// WORKER.TERMINATE, WORKER.RESUME
 pub(crate) async fn set_directive(
     app: &AppState,
     worker_id: &WorkerId,

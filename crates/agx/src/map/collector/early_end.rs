@@ -75,7 +75,7 @@ impl Collector<'_> {
             self.agq.with_retry(async |agq| agq.pause_queue(&queue, true).await).await?;
         }
         for worker in self.agq.with_retry(async |agq| agq.workers().await).await? {
-            let drained = self.agq.with_retry(async |agq| agq.drain_worker(&worker.worker_id, true).await);
+            let drained = self.agq.with_retry(async |agq| agq.drain_worker(&worker.worker_id, None).await);
             unless_rejected(drained.await)?;
         }
         Ok(())
