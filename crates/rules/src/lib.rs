@@ -78,6 +78,7 @@ mod input_type;
 pub mod job;
 mod key_template;
 pub mod limit;
+mod memory_factor;
 pub mod memory_retry;
 pub mod ojs;
 pub mod owner;

@@ -12,7 +12,7 @@ use agenix_protocol::{
     template,
 };
 
-use crate::{capability::Needs, input_type, limit::LimitTerms, rejection::Rejection};
+use crate::{capability::Needs, input_type, limit::LimitTerms, memory_factor, rejection::Rejection};
 
 /// Maximum of `max_retries` in a plan.
 pub const MAX_RETRIES: u32 = 1000;
@@ -45,6 +45,7 @@ pub fn check(plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
     }
     check_requires(&plan.requires).map_err(|reason| Rejection::InvalidPlan(format!("requires.{reason}")))?;
     check_sandbox(plan).map_err(Rejection::InvalidPlan)?;
+    memory_factor::check_plan(plan).map_err(Rejection::InvalidPlan)?;
     plan.tasks.iter().enumerate().try_for_each(|(at, task)| {
         check_task(plan, at, task).map_err(|reason| Rejection::InvalidPlan(format!("tasks[{at}].{reason}")))
     })?;

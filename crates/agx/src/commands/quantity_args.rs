@@ -72,9 +72,16 @@ impl QuantityArgs {
         self.retry_memory_factor
     }
 
-    /// Returns the quantities that a plan requires.
+    /// Returns the quantities that a plan requires. Refuses a factor of the memory without memory.
     pub(super) fn of_plan(&self) -> Result<Quantities> {
-        Ok(Quantities::default().overridden(&self.quantities()?))
+        let quantities = Quantities::default().overridden(&self.quantities()?);
+        if self.retry_memory_factor.is_some() && quantities.get(MEMORY) == 0 {
+            return Err(CliError::usage(
+                "--retry-memory-factor is given without --memory, so a retry has no memory to raise",
+                "give --memory SIZE, which is the memory of the first attempt, or leave --retry-memory-factor out",
+            ));
+        }
+        Ok(quantities)
     }
 }
 
@@ -143,6 +150,21 @@ mod tests {
         assert_eq!(args.quantities().unwrap().to_string(), "cpus 1.5, gpus 0, licences 2, memory 4G");
         assert_eq!(args.of_plan().unwrap().to_string(), "cpus 1.5, licences 2, memory 4G");
         assert!(read(&[]).unwrap().quantities().unwrap().is_empty());
+    }
+
+    #[test]
+    fn memory_factor_needs_memory() {
+        let of_plan = |words: &[&str]| {
+            let args = read(&[&["--retry-memory-factor", "2"], words].concat()).unwrap();
+            args.of_plan().map(|quantities| quantities.to_string()).map_err(|error| error.to_string())
+        };
+        let refused = "--retry-memory-factor is given without --memory, so a retry has no memory to raise";
+        for words in [&[][..], &["--cpus", "1"], &["--memory", "0"]] {
+            assert_eq!(of_plan(words), Err(refused.to_owned()), "{words:?}");
+        }
+        assert_eq!(of_plan(&["--memory", "1M"]), Ok("memory 1M".into()));
+        assert_eq!(of_plan(&["--resource", "memory=1G"]), Ok("memory 1G".into()));
+        assert!(read(&["--retry-memory-factor", "2"]).unwrap().quantities().is_ok(), "of the action's plan");
     }
 
     #[test]
