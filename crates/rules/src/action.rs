@@ -24,6 +24,7 @@ use crate::{
     concurrency_key, memory_factor,
     owner::{Owner, may_be_repeated},
     rejection::Rejection,
+    resources,
 };
 
 pub mod halt;
@@ -64,6 +65,7 @@ pub fn check(action: &ActionSubmission, plan: &Plan, limits: &Limits) -> Result<
     labels::check(&action.labels).map_err(Rejection::InvalidAction)?;
     concurrency_key::check(action, plan).map_err(Rejection::InvalidAction)?;
     memory_factor::check_action(action, plan).map_err(Rejection::InvalidAction)?;
+    resources::check_action(action, plan).map_err(Rejection::InvalidAction)?;
     check_inputs(&action.inputs, plan, limits)?;
     let concurrency = action.concurrency.as_ref();
     concurrency.map_or(Ok(()), |key| concurrency_key::check_inputs(key, &action.inputs, limits))

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use agenix_protocol::{
     documents::{
-        PROGRAM_PATHS, Plan, Quantities, Requires, Task, is_profile_name, profile_of_sandbox_tag,
-        sandbox_tag, secret_tag,
+        PROGRAM_PATHS, Plan, Quantities, Requires, Task, check_resource_variables, is_profile_name,
+        profile_of_sandbox_tag, sandbox_tag, secret_tag,
     },
     ids::PlanId,
     limits::{Limits, exceeds},
@@ -64,6 +64,7 @@ fn check_requires(requires: &Requires) -> Result<(), String> {
     for (at, tool) in requires.tools.iter().enumerate() {
         check_command(tool).map_err(|reason| format!("tools[{at}]: {reason}"))?;
     }
+    check_resource_variables(&requires.resources).map_err(|error| format!("resources: {error}"))?;
     if let Some(at) = requires.tags.iter().position(String::is_empty) {
         return Err(format!("tags[{at}] is empty"));
     }

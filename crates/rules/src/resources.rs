@@ -1,7 +1,13 @@
 //! Quantities of resources: whether a job fits into what a worker has free, and whether the worker
 //! could ever run it.
 
-use agenix_protocol::documents::{Quantities, amount_text};
+use agenix_protocol::documents::{ActionSubmission, Plan, Quantities, amount_text, check_resource_variables};
+
+/// Checks the quantities of the jobs of an action: each resource has a variable of its own.
+pub fn check_action(action: &ActionSubmission, plan: &Plan) -> Result<(), String> {
+    let wanted = plan.requires.resources.overridden(&action.resources);
+    check_resource_variables(&wanted).map_err(|error| format!("resources: {error}"))
+}
 
 /// Returns true if a worker that offers `offered` could run a job that wants `wanted` while it runs
 /// no other job.
@@ -77,10 +83,24 @@ pub fn missing<'a>(offered: &'a Quantities, wanted: &'a Quantities) -> impl Iter
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::{Quantities, parse};
+    use agenix_protocol::documents::{Plan, Quantities, parse};
     use proptest::prelude::*;
 
-    use super::{add, covers, fits, missing, occupied, shortfall, subtract};
+    use super::{add, check_action, covers, fits, missing, occupied, shortfall, subtract};
+
+    #[test]
+    fn resources_of_an_action_have_other_variables_than_those_of_its_plan() {
+        let plan = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}],"requires":{"resources":{"a-b":1}}}"#;
+        let plan: Plan = parse(plan).unwrap();
+        let checked = |resources: &str| {
+            let json = format!(r#"{{"plan_id":"p","inputs":[{{}}],"resources":{resources}}}"#);
+            check_action(&parse(json.as_bytes()).unwrap(), &plan)
+        };
+        assert!(checked(r#"{"a_b":1}"#).unwrap_err().starts_with("resources: 'a-b' and 'a_b' are both"));
+        for legal in [r#"{"a-b":2}"#, r#"{"a_b":0}"#, r#"{"a_b":1,"a-b":0}"#] {
+            assert_eq!(checked(legal), Ok(()), "{legal}");
+        }
+    }
 
     fn of(json: &str) -> Quantities {
         parse(json.as_bytes()).unwrap()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agenix_protocol::documents::{GPUS, MEMORY, Quantities, amount_text};
+use agenix_protocol::documents::{GPUS, MEMORY, Quantities, amount_text, resource_variable};
 
 use crate::{
     exec::job_resources::JobResources,
@@ -89,7 +89,7 @@ impl Ledger {
         let Allocation { quantities, gpus } = allocation;
         let variable = |(name, amount): (&str, u64)| {
             let text = if name == MEMORY { amount.to_string() } else { amount_text(name, amount) };
-            (format!("AGX_RESOURCE_{}", name.to_ascii_uppercase().replace('-', "_")), text)
+            (resource_variable(name), text)
         };
         let mut environment: Vec<_> = quantities.iter().map(variable).collect();
         // Without GPUs here, a job keeps the variables that the worker has.

@@ -1,8 +1,10 @@
 //! Offer of the worker: the resources of its machine, changed by those that its owner declares. No
 //! I/O.
 
-use agenix_protocol::documents::{CPUS, GPUS, MAX_RESOURCES, MEMORY, Quantities, parse_amount};
-use anyhow::bail;
+use agenix_protocol::documents::{
+    CPUS, GPUS, MAX_RESOURCES, MEMORY, Quantities, check_resource_variables, parse_amount,
+};
+use anyhow::{Context, bail};
 
 use super::Machine;
 
@@ -83,6 +85,7 @@ impl Offer {
         if quantities.iter().count() > MAX_RESOURCES {
             bail!("--resource: a worker offers at most {MAX_RESOURCES} resources");
         }
+        check_resource_variables(&quantities).context("--resource")?;
         Ok(Self { quantities, gpus })
     }
 }
@@ -106,7 +109,7 @@ mod tests {
 
     fn offer(declared: &[&str], machine: &Machine) -> Result<(String, Vec<String>), String> {
         let declared: Vec<_> = declared.iter().map(|text| parse(text).unwrap()).collect();
-        let offer = Offer::of(&declared, machine).map_err(|error| error.to_string())?;
+        let offer = Offer::of(&declared, machine).map_err(|error| format!("{error:#}"))?;
         Ok((offer.quantities.to_string(), offer.gpus))
     }
 
@@ -149,6 +152,9 @@ mod tests {
         }
         let error = offer(&["cpus=1", "cpus=2"], &machine()).unwrap_err();
         assert_eq!(error, "--resource cpus is given twice: give it once");
+        let error = offer(&["a-b=1", "a_b=1"], &machine()).unwrap_err();
+        assert!(error.starts_with("--resource: 'a-b' and 'a_b' are both AGX_RESOURCE_A_B"), "{error}");
+        assert!(offer(&["a-b=1", "a_b=0"], &machine()).is_ok());
         let without_memory = Machine { memory: None, ..machine() };
         assert!(offer(&["memory=1G"], &without_memory).unwrap_err().contains("cannot bound the memory"));
         assert_eq!(offer(&["memory=0"], &without_memory).unwrap().0, "cpus 8, gpus 2");

@@ -23,6 +23,7 @@ mod plans;
 mod quantities;
 mod queue;
 mod resource_use;
+mod resource_variable;
 mod sandbox;
 mod secret;
 mod start_rate;
@@ -64,6 +65,7 @@ pub use quantities::{
 };
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
 pub use resource_use::{MemoryLimit, MemoryLimitKind, ResourceUse};
+pub use resource_variable::{SameVariable, check_resource_variables, resource_variable};
 pub use sandbox::{
     MissingProperty, PlanSandbox, TaskSandbox, WorkerSandbox, is_profile_name, profile_of_sandbox_tag,
     sandbox_tag,

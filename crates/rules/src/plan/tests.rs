@@ -267,3 +267,20 @@ fn job_has_the_limit_that_it_names_or_that_of_its_plan() {
     let both = limit_of_job(given(), Some((&plan_id, &plan))).unwrap_err().to_string();
     assert!(both.contains("leave options.rate_limit out"), "{both}");
 }
+
+#[test]
+fn quantities_of_a_plan_have_different_variables_and_memory_for_a_factor() {
+    let refused = |fields: &str| {
+        let json = format!(r#"{{"tasks":[{{"task_number":1,"command":"sort"}}],{fields}}}"#);
+        let checked = check(&parse(json.as_bytes()).unwrap(), &Limits::default());
+        checked.err().map(|rejection| rejection.to_string()).unwrap_or_default()
+    };
+    let both = refused(r#""requires":{"resources":{"a-b":1,"a_b":1}}"#);
+    assert!(both.contains("requires.resources: 'a-b' and 'a_b' are both AGX_RESOURCE_A_B"), "{both}");
+    let factor = refused(r#""retry_memory_factor":2"#);
+    assert!(
+        factor.starts_with("Invalid plan schema: retry_memory_factor is given, and a job wants no memory")
+    );
+    let legal = r#""requires":{"resources":{"a-b":1,"memory":"1G"}},"retry_memory_factor":2"#;
+    assert_eq!(refused(legal), "");
+}

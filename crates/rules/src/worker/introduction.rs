@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use agenix_protocol::{
     documents::{
-        Capabilities, WorkerRegistration, WorkerSandbox, is_profile_name, profile_of_sandbox_tag, to_json,
+        Capabilities, WorkerRegistration, WorkerSandbox, check_resource_variables, is_profile_name,
+        profile_of_sandbox_tag, to_json,
     },
     limits::{
         MAX_WORKER_CAPABILITIES, MAX_WORKER_DESCRIPTIONS, MAX_WORKER_PROFILES, MAX_WORKER_SANDBOX_BYTES,
@@ -61,6 +62,8 @@ pub(super) fn check_words(registration: &WorkerRegistration) -> Result<(), Rejec
             tag.escape_debug()
         )));
     }
+    check_resource_variables(&registration.resources)
+        .map_err(|error| Rejection::InvalidRegistration(format!("resources: {error}")))?;
     let sandbox = registration.sandbox.as_ref().map_or(Ok(()), check_sandbox);
     sandbox.map_err(|fault| Rejection::InvalidRegistration(format!("sandbox.{fault}")))
 }
@@ -145,6 +148,18 @@ mod tests {
 
     fn registration() -> WorkerRegistration {
         WorkerRegistration::of("w".parse().unwrap())
+    }
+
+    #[test]
+    fn resources_with_one_variable_are_refused() {
+        let with = |json: &str| {
+            let resources = parse(json.as_bytes()).unwrap();
+            check_words(&WorkerRegistration { resources, ..registration() })
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(with(r#"{"cpus":1,"a-b":1}"#), Ok(()));
+        let refused = with(r#"{"a-b":1,"a_b":1}"#).unwrap_err();
+        assert!(refused.contains("resources: 'a-b' and 'a_b' are both AGX_RESOURCE_A_B"), "{refused}");
     }
 
     type With = fn(String) -> WorkerRegistration;
