@@ -67,6 +67,15 @@ impl Limit {
         Timestamp(self.spread_until.max(now).0.saturating_sub(burst)).max(now)
     }
 
+    /// Returns the number of jobs that may start at `now`, one after another.
+    pub fn free_starts(&self, now: Timestamp) -> u64 {
+        let slots = self.terms.concurrency.map_or(u64::MAX, |most| most.saturating_sub(self.active));
+        let Some(gap) = self.gap_ms() else { return slots };
+        let burst = gap.saturating_mul(self.terms.rate.unwrap_or(1).saturating_sub(1));
+        let rest = now.plus_ms(burst).0.checked_sub(self.spread_until.max(now).0);
+        rest.map_or(0, |rest| (rest / gap + 1).min(slots))
+    }
+
     /// Counts a start.
     pub fn begun(self, now: Timestamp) -> Self {
         let spread_until =
@@ -128,6 +137,26 @@ mod tests {
         let used_up = [(); 3].iter().fold(limit(None, Some(3)), |limit, ()| limit.begun(now));
         assert!(used_up.rescheduled(now).is_none(), "it is of this time");
         assert!(limit(Some(1), None).begun(ahead).rescheduled(now).is_none(), "it names no time");
+    }
+
+    #[test]
+    fn free_starts_are_those_that_a_limit_admits_one_after_another() {
+        let now = Timestamp(5000);
+        for (concurrency, rate) in
+            [(Some(0), None), (Some(3), None), (None, Some(7)), (Some(3), Some(7)), (Some(9), Some(7))]
+        {
+            let mut limit = limit(concurrency, rate);
+            for ms in [0, 1, 142, 143, 400, 999, 1000] {
+                let now = now.plus_ms(ms);
+                let (mut next, mut starts) = (limit, 0);
+                while next.admits(now) {
+                    (next, starts) = (next.begun(now), starts + 1);
+                }
+                assert_eq!(limit.free_starts(now), starts, "{concurrency:?} {rate:?} after {ms} ms");
+                limit = if limit.admits(now) { limit.begun(now) } else { limit.ended() };
+            }
+        }
+        assert_eq!(Limit::default().free_starts(now), u64::MAX);
     }
 
     #[test]

@@ -87,6 +87,8 @@ struct Figures {
     /// Head of the hash chain of the audit log.
     #[serde(skip_serializing_if = "Option::is_none")]
     audit_log_head: Option<ChainHead>,
+    /// Jobs of a queue that could run but for their limits and budgets.
+    queue_held_back: BTreeMap<String, u64>,
 }
 
 /// Returns the last known metrics of a store that does not answer within `STORE_TIMEOUT`, because a
@@ -127,6 +129,8 @@ fn combined(app: &AppState, store: &StoreFigures, as_of: Option<Timestamp>) -> F
     let ages = queues.others.iter().map(|(key, stats)| (name(key), stats.oldest_job_age_seconds));
     let ready = ("ready".to_owned(), queues.ready.oldest_job_age_seconds);
     let ages = ages.chain([ready]).map(|(name, age)| (name, age.unwrap_or_default()));
+    let held_back = queues.others.iter().map(|(key, stats)| (name(key), stats.held_back));
+    let held_back = held_back.chain([("ready".to_owned(), queues.ready.held_back)]);
     let (connections, connections_total, commands_total) = app.connections.counts();
     let (now, blobs) = (app.clock.now(), app.last_figures.blobs());
     Figures {
@@ -154,6 +158,7 @@ fn combined(app: &AppState, store: &StoreFigures, as_of: Option<Timestamp>) -> F
         budgets: budgets.clone(),
         resources: resources.clone(),
         audit_log_head: app.audit.head(),
+        queue_held_back: held_back.collect(),
     }
 }
 
@@ -184,10 +189,12 @@ impl Figures {
         ] {
             family(&mut text, name, "gauge", help, one(value));
         }
+        let held_back = "Jobs in a queue that limits and budgets hold back.";
         let oldest = "Age of the oldest job of a queue that is ready, and 0 without one.";
         for (name, help, values) in [
             ("agq_queue_length", "Jobs in a queue.", &self.queue_length),
             ("agq_queue_oldest_job_age_seconds", oldest, &self.queue_oldest_job_age_seconds),
+            ("agq_queue_held_back", held_back, &self.queue_held_back),
         ] {
             let values = values.iter().map(|(name, value)| (name.as_str(), *value));
             family(&mut text, name, "gauge", help, values.map(labelled("queue")).collect());

@@ -16,7 +16,11 @@ use agenix_rules::{
     worker::{Liveness, Worker},
 };
 
-use crate::{app::AppState, error::Result, store::LaneSummary};
+use crate::{
+    app::AppState,
+    error::Result,
+    store::{LaneSummary, held_back},
+};
 
 pub(crate) static EMPTY: ReadyStats = ReadyStats {
     length: 0,
@@ -24,6 +28,7 @@ pub(crate) static EMPTY: ReadyStats = ReadyStats {
     newest_job_age_seconds: None,
     paused: false,
     needs: Vec::new(),
+    held_back: 0,
 };
 
 pub(crate) async fn all(app: &AppState) -> Result<QueueStats> {
@@ -35,9 +40,12 @@ pub(crate) async fn all(app: &AppState) -> Result<QueueStats> {
     }
     let names: BTreeSet<&str> =
         lanes.iter().map(|lane| &lane.queue).chain(&paused).map(String::as_str).collect();
+    let is_paused = |name: &str| paused.iter().any(|paused| paused == name);
+    let held_back = held_back::of_lanes(&*app.store, &lanes, &paused, now).await?;
+    let lanes: Vec<(&LaneSummary, u64)> = lanes.iter().zip(held_back).collect();
     let ready = |name: &str| {
-        let own: Vec<&LaneSummary> = lanes.iter().filter(|lane| lane.queue == name).collect();
-        ready_stats(&own, &abilities, paused.iter().any(|paused| paused == name), now)
+        let own: Vec<_> = lanes.iter().filter(|(lane, _)| lane.queue == name).copied().collect();
+        ready_stats(&own, &abilities, is_paused(name), now)
     };
     let others = names.iter().filter(|name| **name != READY);
     let others: BTreeMap<String, ReadyStats> =
@@ -47,33 +55,35 @@ pub(crate) async fn all(app: &AppState) -> Result<QueueStats> {
 }
 
 fn ready_stats(
-    lanes: &[&LaneSummary],
+    lanes: &[(&LaneSummary, u64)],
     abilities: &[Arc<Abilities>],
     paused: bool,
     now: Timestamp,
 ) -> ReadyStats {
-    let spans = || lanes.iter().map(|lane| lane.span);
+    let spans = || lanes.iter().map(|(lane, _)| lane.span);
     let age = |at: Timestamp| now.ms_since(at) / 1000;
     ReadyStats {
-        length: lanes.iter().map(|lane| lane.length).sum(),
+        length: lanes.iter().map(|(lane, _)| lane.length).sum(),
         oldest_job_age_seconds: spans().map(|(first, _)| first).min().map(age),
         newest_job_age_seconds: spans().map(|(_, last)| last).max().map(age),
         paused,
         needs: demands(lanes, abilities),
+        held_back: lanes.iter().map(|(_, held_back)| held_back).sum(),
     }
 }
 
-/// Returns the requirements of lanes. Lanes that differ in nothing but the share are one, in the
-/// order of the first.
-fn demands(lanes: &[&LaneSummary], abilities: &[Arc<Abilities>]) -> Vec<Demand> {
+/// Returns the requirements of lanes, each with the number of jobs that are held back. Lanes that
+/// differ in nothing but the share are one, in the order of the first.
+fn demands(lanes: &[(&LaneSummary, u64)], abilities: &[Arc<Abilities>]) -> Vec<Demand> {
     let mut places: HashMap<Needs, usize> = HashMap::new();
     let mut demands: Vec<Demand> = Vec::new();
-    for lane in lanes {
+    for (lane, held_back) in lanes {
         let needs = Needs { share: None, ..lane.needs.clone() };
         if let Some(known) = places.get(&needs).and_then(|place| demands.get_mut(*place)) {
             known.length += lane.length;
+            known.held_back += held_back;
         } else {
-            demands.push(demand(&needs, lane.length, abilities));
+            demands.push(Demand { held_back: *held_back, ..demand(&needs, lane.length, abilities) });
             places.insert(needs, demands.len() - 1);
         }
     }
@@ -91,6 +101,7 @@ fn demand(needs: &Needs, length: u64, abilities: &[Arc<Abilities>]) -> Demand {
         resources: needs.resources.as_deref().cloned().unwrap_or_default(),
         length,
         workers,
+        held_back: 0,
     }
 }
 
@@ -132,7 +143,7 @@ mod tests {
         let lengths = |demands: Vec<super::Demand>| -> Vec<(String, u64)> {
             demands.into_iter().map(|demand| (demand.tools[0].clone(), demand.length)).collect()
         };
-        let found = lengths(demands(&lanes.iter().collect::<Vec<_>>(), &[]));
+        let found = lengths(demands(&lanes.iter().map(|lane| (lane, 0)).collect::<Vec<_>>(), &[]));
         assert_eq!(found, [("a".to_owned(), 5), ("b".to_owned(), 2)]);
     }
 }

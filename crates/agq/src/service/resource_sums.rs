@@ -21,7 +21,7 @@ pub(crate) async fn read(
     }
     app.store.used_resources(None).await?.values().for_each(|used| add(&mut figures.used, used));
     for demand in queues.others.values().chain([&queues.ready]).flat_map(|stats| &stats.needs) {
-        add_times(&mut figures.wanted, &demand.resources, demand.length);
+        add_times(&mut figures.wanted, &demand.resources, demand.length - demand.held_back);
     }
     Ok(figures)
 }

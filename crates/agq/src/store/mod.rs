@@ -24,6 +24,7 @@ mod decisions;
 mod dedup;
 mod documents;
 pub(crate) mod export;
+pub(crate) mod held_back;
 mod jobs;
 mod keyspace;
 mod notifications;

@@ -55,10 +55,17 @@ pub(super) fn oldest(queue: &ReadyStats) -> String {
     queue.oldest_job_age_seconds.map(|age| format!(", the oldest for {age} s")).unwrap_or_default()
 }
 
+/// Returns the number of jobs that wait for a limit or a budget as the end of a sentence.
+fn held_back(queue: &ReadyStats) -> String {
+    let text = |count| format!(", {count} held back by limits or budgets");
+    Some(queue.held_back).filter(|count| *count > 0).map(text).unwrap_or_default()
+}
+
 fn queue(name: &str, stats: &ReadyStats) -> String {
     let oldest = oldest(stats);
     let paused = if stats.paused { ", paused" } else { "" };
-    let mut text = format!("{name:<10} {}{oldest}{paused}\n", jobs(stats.length));
+    let held_back = held_back(stats);
+    let mut text = format!("{name:<10} {}{oldest}{held_back}{paused}\n", jobs(stats.length));
     for demand in &stats.needs {
         let who = if demand.workers == 0 {
             "no live worker has them".into()

@@ -17,7 +17,7 @@ pub(crate) struct ScaleStep {
     pub(crate) starting: u64,
     /// Number of workers that the decision aims at.
     pub(crate) wanted: u64,
-    /// Number of ready jobs.
+    /// Number of ready jobs that limits and budgets do not hold back.
     pub(crate) waiting_jobs: u64,
     /// Worker to end.
     #[serde(skip_serializing_if = "Option::is_none")]

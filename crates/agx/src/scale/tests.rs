@@ -267,7 +267,7 @@ fn selection_chooses_jobs_by_queue_or_tag_and_workers_by_tag() {
     let queue = |paused: bool, tag: &str| {
         format!(
             r#"{{"length":3,"oldest_job_age_seconds":1,"newest_job_age_seconds":1,"paused":{paused},
-                "needs":[{{"tools":[],"length":1,"workers":0}},{{"tools":[],"tags":["{tag}"],"length":2,"workers":0}}]}}"#
+                "needs":[{{"tools":[],"length":1,"workers":0}},{{"tools":[],"tags":["{tag}"],"length":4,"workers":0,"held_back":2}}]}}"#
         )
     };
     let stats = format!(
@@ -286,7 +286,7 @@ fn selection_chooses_jobs_by_queue_or_tag_and_workers_by_tag() {
         let view = View::of(vec![idle("a"), gpu.clone(), dead.clone()], &stats, &selection);
         (view.live(), view.waiting_jobs())
     };
-    assert_eq!(of(&[], &[]), (2, 6), "paused queues do not count");
+    assert_eq!(of(&[], &[]), (2, 6), "neither paused queues nor jobs that are held back count");
     assert_eq!(of(&["night"], &[]), (2, 3));
     assert_eq!(of(&["off"], &[]), (2, 0));
     assert_eq!(of(&[], &["gpu"]), (1, 2), "only the jobs that need the tag");

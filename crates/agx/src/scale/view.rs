@@ -25,7 +25,8 @@ pub(crate) struct Selection {
 pub(crate) struct View {
     /// Workers that are not dead.
     pub(crate) workers: Vec<WorkerStatus>,
-    /// Ready jobs by their needs, without those of paused queues.
+    /// Ready jobs by their needs, without those of paused queues and without those that limits and
+    /// budgets hold back.
     pub(crate) waiting: Vec<Demand>,
 }
 
@@ -44,7 +45,7 @@ impl View {
         let waiting = stats.into_iter().filter(|queue| !queue.paused).flat_map(|queue| &queue.needs);
         Self {
             workers: workers.into_iter().filter(is_ours).collect(),
-            waiting: waiting.filter(|demand| demand.length > 0).filter(by_tags).cloned().collect(),
+            waiting: waiting.filter(by_tags).filter_map(startable).collect(),
         }
     }
 
@@ -53,7 +54,6 @@ impl View {
         self.workers.iter().filter(|worker| worker.state == "active")
     }
 
-    /// Returns the number of workers that are not dead.
     /// Returns the workers that a scaler has drained more than `wait` ago, and has not ended.
     pub(crate) fn abandoned(&self, wait: Duration, now: Timestamp) -> impl Iterator<Item = &WorkerStatus> {
         let is_over = move |mark: &DrainMark| {
@@ -64,12 +64,19 @@ impl View {
             .filter(move |worker| worker.state == "draining" && worker.drained.as_ref().is_some_and(is_over))
     }
 
+    /// Returns the number of workers that are not dead.
     pub(crate) fn live(&self) -> u64 {
         self.workers.len() as u64
     }
 
-    /// Returns the number of ready jobs.
+    /// Returns the number of ready jobs that a worker could start.
     pub(crate) fn waiting_jobs(&self) -> u64 {
         self.waiting.iter().map(|demand| demand.length).sum()
     }
+}
+
+/// Returns the jobs that limits and budgets do not hold back, if there are any.
+fn startable(demand: &Demand) -> Option<Demand> {
+    let length = demand.length.saturating_sub(demand.held_back);
+    (length > 0).then(|| Demand { length, held_back: 0, ..demand.clone() })
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Quantities, amount_text};
+use super::{Quantities, amount_text, sandbox::is_zero};
 use crate::reserved_keys::READY;
 
 /// Statistics of all queues and of the workers.
@@ -38,6 +38,9 @@ pub struct ReadyStats {
     pub paused: bool,
     /// Jobs by their needs.
     pub needs: Vec<Demand>,
+    /// Number of jobs that their limits and budgets hold back; left out if it is 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub held_back: u64,
 }
 
 impl QueueStats {
@@ -80,6 +83,9 @@ pub struct Demand {
     pub length: u64,
     /// Number of live workers that cover the needs.
     pub workers: u64,
+    /// Number of the jobs that their limits and budgets hold back; left out if it is 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub held_back: u64,
 }
 
 /// Jobs that wait for a time.

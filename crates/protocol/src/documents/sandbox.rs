@@ -87,7 +87,7 @@ pub struct TaskSandbox {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature of skip_serializing_if")]
-fn is_zero(number: &u64) -> bool {
+pub(super) fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 

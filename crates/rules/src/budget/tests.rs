@@ -164,3 +164,29 @@ fn bound_of_a_run_counts_each_task_with_the_timeout() {
     let max_cpu_ms = |bound| JobBudget { bound, ..JobBudget::default() }.max_cpu_ms();
     assert_eq!([bound, without].map(max_cpu_ms), [Some(20_000), None]);
 }
+
+#[test]
+fn free_starts_are_the_runs_that_a_budget_permits_one_after_another() {
+    let at = Timestamp(HOUR);
+    for (running, cpu_secs, output_bytes, expected) in [
+        (None, None, None, u64::MAX),
+        (Some(3), None, None, 2),
+        (Some(3), Some(179), None, 1),
+        (Some(3), Some(119), None, 0),
+        (None, Some(6000), Some(1600), 15),
+    ] {
+        let budget = Budget { per_hours: 24, running, cpu_secs, output_bytes, ..Budget::default() };
+        let bound = RunBound { cpu_ms: 60_000, ..budget.run_bound(None, 0) };
+        let begun = |usage: Usage| usage.changed(RunChange::Began { bound, at });
+        let mut usage = begun(Usage::default().under(budget));
+        assert_eq!(usage.free_starts(at), expected, "{budget:?}");
+        for left in (0..expected.min(16)).rev() {
+            assert_eq!(usage.check_start(&bound, at), Ok(()), "{budget:?}");
+            usage = begun(usage);
+            assert_eq!(usage.free_starts(at), if expected == u64::MAX { u64::MAX } else { left });
+        }
+        assert_eq!(usage.check_start(&bound, at).is_err(), expected != u64::MAX, "{budget:?}");
+    }
+    let used_up = Usage::default().under(Budget { per_hours: 24, cpu_secs: Some(0), ..Budget::default() });
+    assert_eq!(used_up.free_starts(at), 0, "no run is there to tell what one needs");
+}

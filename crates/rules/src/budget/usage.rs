@@ -211,6 +211,23 @@ impl Usage {
         self.check(BudgetAmount::OutputBytes, bound.output_bytes, now)
     }
 
+    /// Returns the number of further runs that may begin at `now`. Each is taken to need the output
+    /// bytes of any run, and the processor time that the running ones have reserved on average.
+    pub fn free_starts(&self, now: Timestamp) -> u64 {
+        let cpu_ms = self.reserved.cpu_ms.div_ceil(self.running.max(1)).max(1);
+        let output_bytes = self.budget.run_bound(None, 0).output_bytes;
+        let of = |(amount, wanted): (BudgetAmount, u64)| {
+            let rest = self.budget.limit(amount)?.saturating_sub(self.used(amount, now));
+            rest.checked_div(wanted)
+        };
+        let wanted = [
+            (BudgetAmount::Running, 1),
+            (BudgetAmount::CpuMs, cpu_ms),
+            (BudgetAmount::OutputBytes, output_bytes),
+        ];
+        wanted.into_iter().filter_map(of).min().unwrap_or(u64::MAX)
+    }
+
     /// Returns the next time at which a part of the use may leave the window, whatever its amounts.
     pub fn window_moves_at(now: Timestamp) -> Timestamp {
         Timestamp((now.0 / HOUR_MS).saturating_add(1).saturating_mul(HOUR_MS))

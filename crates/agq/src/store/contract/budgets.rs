@@ -2,9 +2,12 @@
 
 use agenix_protocol::{ids::PlanId, time::Timestamp};
 use agenix_rules::budget::{Booking, Budget, BudgetAmount, JobBudget, Usage};
+use tokio::runtime::Handle;
 
-use super::commands::{Args, CommandLines, ScriptResult, added_plan, at, id, number, show, show_ruled};
-use crate::store::{DocumentKind, NewPlan, Store, StoredPlan};
+use super::commands::{
+    Answer, Args, CommandLines, ScriptResult, added_plan, at, id, number, show, show_ruled,
+};
+use crate::store::{DocumentKind, LaneSummary, NewPlan, Store, StoredPlan, held_back::of_lanes};
 
 pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> CommandLines {
     Ok(Some(match name {
@@ -15,6 +18,7 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Command
             let plan = NewPlan { booking: Some(booking), ..plan.into() };
             show_ruled(store.add_plan(plan), added_plan)
         }
+        "held-back" => held_back(store, at(args)?)?,
         "usage" => {
             let (name, now) = (args.next_pos().ok_or("whose?")?.to_owned(), at(args)?);
             show(store.document(DocumentKind::Budget, &name), move |json| {
@@ -24,6 +28,22 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Command
         }
         _ => return Ok(None),
     }))
+}
+
+/// Shows the lanes with the numbers of their jobs that limits and budgets hold back.
+fn held_back(store: &dyn Store, now: Timestamp) -> Answer {
+    let runtime = Handle::current();
+    let (lanes, paused) = (runtime.block_on(store.lanes())?, runtime.block_on(store.paused())?);
+    let counts = runtime.block_on(of_lanes(store, &lanes, &paused, now))?;
+    let line = |(lane, count): (&LaneSummary, u64)| {
+        let limit = lane.needs.limit.as_deref().unwrap_or("-");
+        let budget = lane.needs.budget.as_deref().unwrap_or("-");
+        format!("{} limit={limit} budget={budget} length={} held-back={count}", lane.queue, lane.length)
+    };
+    // Sorted, because the order is unspecified.
+    let mut lines: Vec<String> = lanes.iter().zip(counts).map(line).collect();
+    lines.sort();
+    Ok(Box::pin(async move { Ok(lines) }))
 }
 
 /// Parses `budget=alice jobs-max=10 plans-max=2 running-max=2 cpu-max=180 output-max=250 later=7`.

@@ -134,4 +134,4 @@ fn unused_limits_are_removed() {
     run("unused_limits", redb);
 }
 
-contract! { unique_jobs budgets blobs plans actions open_actions halts retention queues claims sandboxes updates due workers strings lists sorted_sets long_keys notes own_jobs limits owners quantities reservations memory_retries }
+contract! { unique_jobs budgets blobs plans actions open_actions halts retention queues claims sandboxes updates due workers strings lists sorted_sets long_keys notes own_jobs limits owners quantities reservations memory_retries held_back }
