@@ -276,15 +276,8 @@ async fn add(
 fn new_action(action: &Action, prepared: &[PreparedJob], booking: Option<Booking>) -> NewAction {
     let with_own =
         |prepared: &PreparedJob| NewJob { own: Some(Arc::new(prepared.own.clone())), ..prepared.new.clone() };
-    NewAction {
-        action: action.clone(),
-        needs: Needs::default(),
-        terms: JobParams::default(),
-        jobs: prepared.iter().map(with_own).collect(),
-        documents: Vec::new(),
-        input_blobs: Vec::new(),
-        booking,
-    }
+    let jobs = prepared.iter().map(with_own).collect();
+    NewAction { booking, ..NewAction::new(action.clone(), jobs) }
 }
 
 /// Jobs without a plan require the tag of OJS workers.

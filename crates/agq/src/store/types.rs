@@ -97,6 +97,20 @@ pub(crate) struct NewAction {
 }
 
 impl NewAction {
+    /// Returns an action with `jobs`, without needs, parameters and documents of its own, and
+    /// without a booking.
+    pub(crate) fn new(action: Action, jobs: Vec<NewJob>) -> Self {
+        Self {
+            action,
+            needs: Needs::default(),
+            terms: JobParams::default(),
+            jobs,
+            documents: Vec::new(),
+            input_blobs: Vec::new(),
+            booking: None,
+        }
+    }
+
     /// Returns true if the action may be stored without some of its jobs, for which others stand.
     pub(crate) fn may_leave_out(&self) -> bool {
         self.action.wishes.scheduling.inputs_hash.is_some()

@@ -13,7 +13,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::Action,
     action_bounds,
-    capability::{Abilities, Needs},
+    capability::Abilities,
     job::{self, Job, JobParams, NewJob},
     limit::Limit,
     rejection::Rejection,
@@ -76,15 +76,7 @@ async fn submit(store: &dyn Store) {
         input: input.into(),
         own,
     };
-    let new = NewAction {
-        action,
-        needs: Needs::default(),
-        terms: JobParams::default(),
-        jobs: inputs.into_iter().zip(own).enumerate().map(job).collect(),
-        documents: Vec::new(),
-        input_blobs: Vec::new(),
-        booking: None,
-    };
+    let new = NewAction::new(action, inputs.into_iter().zip(own).enumerate().map(job).collect());
     assert_eq!(store.add_action(new).await.unwrap().unwrap(), AddOutcome::New);
 }
 

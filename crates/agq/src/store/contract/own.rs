@@ -127,16 +127,7 @@ fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let jobs = (0..count).map(new_job).collect::<Result<_, _>>()?;
     let mut action = Action::new(action_id, plan_id, now);
     action.wishes.scheduling.inputs_hash = args.take_key("hash").map(str::to_owned);
-    let new = NewAction {
-        action,
-        needs: Needs::default(),
-        terms: JobParams::default(),
-        jobs,
-        documents: Vec::new(),
-        input_blobs: Vec::new(),
-        booking,
-    };
-    Ok(added(store, new))
+    Ok(added(store, NewAction { booking, ..NewAction::new(action, jobs) }))
 }
 
 fn report(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {

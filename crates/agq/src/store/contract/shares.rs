@@ -89,15 +89,9 @@ impl Jobs<'_> {
             input: "{}".into(),
             own: None,
         };
-        let new = NewAction {
-            needs: action_bounds::needs(&action, &plan),
-            terms: JobParams { priority, ..JobParams::default() },
-            jobs: (0..count).map(job).collect(),
-            documents: Vec::new(),
-            input_blobs: Vec::new(),
-            booking: None,
-            action,
-        };
+        let (needs, jobs) = (action_bounds::needs(&action, &plan), (0..count).map(job).collect());
+        let terms = JobParams { priority, ..JobParams::default() };
+        let new = NewAction { needs, terms, ..NewAction::new(action, jobs) };
         let added = self.runtime.block_on(self.store.add_action(new)).unwrap().unwrap();
         assert_eq!(added, AddOutcome::New);
     }

@@ -9,8 +9,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::Action,
     budget::{Booking, Budget, BudgetAmount, JobBudget, Usage},
-    capability::Needs,
-    job::{self, Job, JobParams, NewJob, Reporter},
+    job::{self, Job, NewJob, Reporter},
     rejection::Rejection,
 };
 use e2e::Database;
@@ -74,15 +73,8 @@ fn submission(action_id: &str, count: usize) -> NewAction {
     let limit = count.is_multiple_of(2).then_some("l");
     let jobs = (0..count).map(|n| booked_job(&format!("{action_id}-{n}"), limit)).collect();
     let action = Action::new(ActionId::new(action_id).unwrap(), PlanId::new("p").unwrap(), NOW);
-    NewAction {
-        action,
-        needs: Needs::default(),
-        terms: JobParams::default(),
-        jobs,
-        documents: Vec::new(),
-        input_blobs: Vec::new(),
-        booking: Some(Booking { name: "alice".into(), budget: BUDGET, later_jobs: 0, now: NOW }),
-    }
+    let booking = Some(Booking { name: "alice".into(), budget: BUDGET, later_jobs: 0, now: NOW });
+    NewAction { booking, ..NewAction::new(action, jobs) }
 }
 
 async fn add(node: &PostgresStore, action_id: &str, count: usize) -> RuleResult<AddOutcome> {

@@ -81,18 +81,7 @@ pub(super) async fn submit(
     jobs: Vec<NewJob>,
 ) -> RuleResult<AddOutcome> {
     let action = Action { queue: "q".into(), ..Action::new(ActionId::new(id).unwrap(), plan(), NOW) };
-    store
-        .add_action(NewAction {
-            action,
-            needs,
-            terms: JobParams::default(),
-            jobs,
-            documents: Vec::new(),
-            input_blobs: Vec::new(),
-            booking: None,
-        })
-        .await
-        .unwrap()
+    store.add_action(NewAction { needs, ..NewAction::new(action, jobs) }).await.unwrap()
 }
 
 pub(super) fn claimants(count: usize) -> Vec<Claimant> {

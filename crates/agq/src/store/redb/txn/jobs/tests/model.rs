@@ -249,15 +249,7 @@ impl Model {
         let jobs: Vec<_> = (0..of.jobs).map(new_job).collect();
         self.jobs.extend(jobs.iter().map(|job| job.job_id.clone()));
         let booking = name.map(|name| Booking { name, budget, later_jobs: 0, now: self.now });
-        let new = NewAction {
-            action,
-            needs: Needs::default(),
-            terms: JobParams::default(),
-            jobs,
-            documents: Vec::new(),
-            input_blobs: Vec::new(),
-            booking,
-        };
+        let new = NewAction { booking, ..NewAction::new(action, jobs) };
         self.write(|txn| txn.add_action(&new).unwrap().unwrap());
     }
 
