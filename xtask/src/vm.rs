@@ -95,7 +95,7 @@ fn program_text(stories: Stories<'_>) -> anyhow::Result<String> {
 /// Builds the program of the end-to-end tests, and returns its path.
 fn tests_program(profile: &str) -> anyhow::Result<PathBuf> {
     let mut build =
-        cargo(&["test", "--no-run", "--package", "e2e", "--all-features", "--test", "stories", "--locked"]);
+        cargo(&["test", "--no-run", "--workspace", "--all-features", "--test", "stories", "--locked"]);
     build.args(["--profile", profile, "--message-format", "json"]);
     let output = build.stderr(std::process::Stdio::inherit()).output()?;
     let messages = String::from_utf8(output.stdout)?;
