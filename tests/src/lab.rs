@@ -9,7 +9,9 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{Agq, Agw, Database, schema};
+#[cfg(feature = "schema")]
+use crate::schema;
+use crate::{Agq, Agw, Database};
 
 /// Environment in which a test runs the binaries. The directory is removed on drop.
 pub struct Lab {
@@ -198,6 +200,7 @@ impl From<Output> for Ran {
     fn from(output: Output) -> Self {
         let text = |bytes: Vec<u8>| {
             let text = String::from_utf8_lossy(&bytes).into_owned();
+            #[cfg(feature = "schema")]
             schema::hold(&text);
             text
         };

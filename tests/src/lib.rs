@@ -13,6 +13,7 @@ mod port;
 mod postgres;
 mod proxy;
 mod s3;
+#[cfg(feature = "schema")]
 mod schema;
 mod wait;
 

@@ -1,15 +1,16 @@
 //! Runs `agq-simulate`: the deterministic simulation of agq, and its crash images. The program is
 //! optimised, and has the checks of a debug build.
 
-use std::{fs::File, path::Path, process::Command};
+use std::{fs::File, path::Path, process::Command, thread};
 
 use agenix_harness::{
     binaries,
     report::{Report, must},
     tools,
 };
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::Args;
+use e2e::Postgres;
 
 /// One of this many seeds that run on both stores also runs on two nodes.
 const SEEDS_FOR_NODES: u64 = 25;
@@ -65,14 +66,26 @@ pub(crate) fn test() -> anyhow::Result<()> {
     simulate("seeds", &["--seeds=10000".to_owned(), steps])
 }
 
-/// Runs the seeds of `cargo xtask test` on both stores.
+/// Runs the seeds of `cargo xtask test` on both stores. The halves run at the same time, each with
+/// a PostgreSQL of its own, because agq and PostgreSQL wait for each other in a seed.
 pub(crate) fn test_both_stores(report: &mut Report) -> anyhow::Result<()> {
-    both_stores(report, 0, 200, 60)
+    let halves = (tools::postgres(report), tools::postgres(report));
+    let (Some(first), Some(second)) = halves else { return Ok(()) };
+    thread::scope(|scope| {
+        let second = scope.spawn(|| on_cluster(&second, 100, 100, 60));
+        let first = on_cluster(&first, 0, 100, 60);
+        let second = second.join().map_err(|_| anyhow!("the second half of the seeds has panicked"))?;
+        first.and(second)
+    })
 }
 
 /// Runs seeds on redb and on a private PostgreSQL, and some of them on two nodes.
 fn both_stores(report: &mut Report, first: u64, seeds: u64, steps: u64) -> anyhow::Result<()> {
     let Some(cluster) = tools::postgres(report) else { return Ok(()) };
+    on_cluster(&cluster, first, seeds, steps)
+}
+
+fn on_cluster(cluster: &Postgres, first: u64, seeds: u64, steps: u64) -> anyhow::Result<()> {
     let args = [format!("--store={}", cluster.url()), format!("--first={first}")];
     let counts = [format!("--seeds={seeds}"), format!("--steps={steps}")];
     simulate("differential", &[args.clone(), counts].concat())?;

@@ -1,11 +1,15 @@
 //! `cargo xtask test`: runs everything that CI runs. The steps that fail fastest come first.
 
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+};
 
 use ::e2e::SHARED;
 use agenix_harness::{
-    binaries::{self, PROGRAMS},
-    report::{Report, cargo, must, tool},
+    binaries,
+    report::{Report, cargo, must},
     tools,
 };
 
@@ -22,19 +26,30 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let mut report = Report::default();
     report.step("format", |_| must(&mut cargo(&["fmt", "--all", "--check"])))?;
     report.step("tidy", |_| tidy::run())?;
+    let bin = build(&mut report)?;
+    unit_tests(&mut report)?;
+    simulations(&mut report, &bin)?;
+    end_to_end_tests(&mut report, &bin)?;
+    report.print();
+    Ok(())
+}
+
+/// Checks the sources, and builds all programs and tests. Returns the directory of the programs.
+fn build(report: &mut Report) -> anyhow::Result<PathBuf> {
     report.step("clippy", |_| {
-        must(&mut cargo(&[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--all-features",
-            "--locked",
-            "--",
-            "--deny",
-            "warnings",
-        ]))
+        let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--locked"]);
+        must(clippy.args(["--profile", CHECKED, "--", "--deny", "warnings"]))
     })?;
     report.step("cargo-deny", deny)?;
+    let mut bin = PathBuf::new();
+    report.step("build of all programs and tests", |_| {
+        bin = binaries::build_all_checked()?;
+        Ok(())
+    })?;
+    Ok(bin)
+}
+
+fn unit_tests(report: &mut Report) -> anyhow::Result<()> {
     report.step("unit tests and store contract", |report| {
         tools::cargo_tool(report, "nextest")?;
         // The examples of policies run with the real tools, and under strace.
@@ -42,20 +57,22 @@ pub(crate) fn run() -> anyhow::Result<()> {
             tools::debian_program(report, program, program);
         }
         let cluster = tools::postgres(report);
-        let mut nextest =
-            cargo(&["nextest", "run", "--workspace", "--exclude", "e2e", "--all-features", "--locked"]);
-        nextest.args(["--cargo-profile", CHECKED]);
-        // Tests of PostgreSQL wait for half of their time.
-        let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
-        nextest.args(["--test-threads", &threads.to_string()]);
+        // `--exclude` would select other features of dependencies, which were then built once more.
+        let mut excluded = "binary(stories)".to_owned();
         if cluster.is_none() {
-            nextest.args(["-E", "not (test(on_postgres) | test(/^store::postgres::/))"]);
+            excluded += " | test(on_postgres) | test(/^store::postgres::/)";
         }
+        let mut nextest = cargo(&["nextest", "run", "--workspace", "--all-features", "--locked"]);
+        nextest.args(["--cargo-profile", CHECKED, "-E", &format!("not ({excluded})")]);
+        // Tests of PostgreSQL wait for half of their time.
+        let threads = 2 * thread::available_parallelism().map_or(1, usize::from);
+        nextest.args(["--test-threads", &threads.to_string()]);
         must(nextest.envs(cluster.as_ref().map(|cluster| (SHARED, cluster.path()))))
     })?;
     report.step("documentation", |_| {
         must(
             cargo(&["doc", "--workspace", "--all-features", "--no-deps", "--locked", "--quiet"])
+                .args(["--profile", CHECKED])
                 .env("RUSTDOCFLAGS", "--deny warnings"),
         )?;
         // nextest runs no examples of the documentation.
@@ -63,30 +80,28 @@ pub(crate) fn run() -> anyhow::Result<()> {
             cargo(&["test", "--doc", "--workspace", "--all-features", "--locked", "--quiet"])
                 .args(["--profile", CHECKED]),
         )
-    })?;
-    let mut bin = PathBuf::new();
-    report.step("build of the programs under test", |_| {
-        bin = binaries::build_checked(
-            &[&PROGRAMS[..], &["agq-simulate", "agq-paths", binaries::FIXTURES]].concat(),
-        )?;
-        Ok(())
-    })?;
+    })
+}
+
+fn simulations(report: &mut Report, bin: &Path) -> anyhow::Result<()> {
     report.step("ten thousand simulated seeds", |_| simulate::test())?;
     report.step("two hundred seeds on both stores", simulate::test_both_stores)?;
     report.step("crash images and damage", |_| simulate::test_crash_images())?;
-    report
-        .step("instruction counts", |report| report.run(&mut tool("agenix-bench", &["bench", "--check"])))?;
-    let stories = Stories { bin: &bin, profile: CHECKED, filter: None };
+    report.step("instruction counts", |report| {
+        report.run(Command::new(bin.join("agenix-bench")).args(["bench", "--check"]))
+    })
+}
+
+fn end_to_end_tests(report: &mut Report, bin: &Path) -> anyhow::Result<()> {
+    let stories = Stories { bin, profile: CHECKED, filter: None };
     report.step("end-to-end tests", |report| e2e::on_redb(report, stories))?;
     report.step("end-to-end tests on PostgreSQL", |report| e2e::on_postgres(report, stories))?;
     let in_vm = Stories { filter: Some(e2e::IN_VM), ..stories };
     report.step("control groups in a virtual machine", |report| vm::test(report, in_vm))?;
-    report.step("the Debian package under systemd", |report| dist::test(report, &bin))?;
+    report.step("the Debian package under systemd", |report| dist::test(report, bin))?;
     report.step("a minute of chaos", |_| {
-        must(tool("agenix-chaos", &["--minutes", "1"]).arg("--bin").arg(&bin))
-    })?;
-    report.print();
-    Ok(())
+        must(Command::new(bin.join("agenix-chaos")).args(["--minutes", "1", "--bin"]).arg(bin))
+    })
 }
 
 /// Checks licences, bans and sources, and advisories if their database can be fetched.

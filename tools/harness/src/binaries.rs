@@ -50,6 +50,14 @@ pub fn target() -> anyhow::Result<PathBuf> {
     Ok(std::path::absolute(target)?)
 }
 
+/// Builds all programs and all tests with the profile `checked`, and returns the directory of the
+/// programs. One build keeps all processors busy longer than several builds do.
+pub fn build_all_checked() -> anyhow::Result<PathBuf> {
+    let mut build = cargo(&["build", "--profile", "checked", "--workspace", "--all-features", "--locked"]);
+    must(build.args(["--bins", "--tests"]))?;
+    Ok(target()?.join("checked"))
+}
+
 /// Builds `programs`, which may be those of the simulation, with the profile `checked`, and returns
 /// their directory.
 pub fn build_checked(programs: &[&str]) -> anyhow::Result<PathBuf> {
