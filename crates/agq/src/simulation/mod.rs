@@ -48,6 +48,7 @@ mod corruption;
 mod crash_images;
 mod differential;
 mod disk;
+mod elements;
 mod expectations;
 mod hot_paths;
 mod keys;

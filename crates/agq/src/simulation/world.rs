@@ -1,7 +1,7 @@
 //! World of one seed: disk, clock, process of agq, actors, and the ledger.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
 };
@@ -21,6 +21,7 @@ use crate::{
         blob_disk::BlobDisk,
         budgets,
         disk::{Disk, DiskEvent},
+        elements::Elements,
         expectations::Expectations,
         keys::KeyHistory,
         ledger::{CheckResult, Ledger, ObservedJob},
@@ -80,18 +81,6 @@ pub(super) enum PendingRequest {
 pub(super) struct InFlightRequest {
     pub(super) asked: PendingRequest,
     pub(super) abort: AbortHandle,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Elements {
-    pub(super) sent: BTreeSet<String>,
-    pub(super) acknowledged: BTreeSet<String>,
-    pub(super) taken: BTreeSet<String>,
-    /// Number of elements that were on their way to a client that disconnected, or when agq died.
-    /// As in Redis, these may be lost.
-    pub(super) in_doubt: usize,
-    /// Number of clients that disconnected without a reply since the last start of agq.
-    pub(super) gone_waiters: usize,
 }
 
 pub(super) struct World {
