@@ -27,6 +27,8 @@ impl World {
         if self.budgets.is_empty() {
             return Ok(());
         }
+        // Nothing is in flight, so every claim is before or after the change.
+        self.write_all()?;
         self.budgets.clear();
         let Some(process) = &mut self.process else { return Ok(()) };
         let app = Arc::clone(&process.app);

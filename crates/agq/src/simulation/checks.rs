@@ -2,27 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use agenix_protocol::{
-    documents::{CPUS, HUNDREDTHS},
-    ids::ActionId,
-    request::Page,
-    resp::Reply,
-};
-use agenix_rules::{
-    capability::{Abilities, Needs},
-    job::Job,
-};
+use agenix_protocol::{ids::ActionId, request::Page, resp::Reply};
+use agenix_rules::job::Job;
 
 use crate::{
     simulation::{
         keys::{KeysVersion, read, readers},
         ledger::CheckResult,
-        ojs_jobs,
         process::{SimulatedProcess, now},
-        workers::CPUS_OF_ACTORS,
         world::{PendingRequest, World},
     },
-    store::{JobStore, WorkerStore},
+    store::JobStore,
 };
 
 impl World {
@@ -35,22 +25,10 @@ impl World {
         let jobs = process.store.jobs().map_err(|error| error.to_string())?;
         jobs.iter().try_for_each(|job| self.ledger.check_job(job))?;
         self.check_budget(&jobs)?;
-        self.check_resources(process)?;
+        self.check_used_quantities()?;
         self.check_blobs()?;
         if !self.ledger.forgets && jobs.len() < self.ledger.jobs.len() {
             return Err(format!("there are {} jobs, and were {}", jobs.len(), self.ledger.jobs.len()));
-        }
-        Ok(())
-    }
-
-    /// Checks that no worker has more jobs at once than fit into what it offers.
-    fn check_resources(&self, process: &SimulatedProcess) -> CheckResult {
-        for (holder, used) in now(process.store.used_resources(None))? {
-            let at = self.actors.iter().position(|actor| actor.holder() == holder);
-            let offered = at.map_or(0, |at| CPUS_OF_ACTORS[at] * HUNDREDTHS);
-            if used.get(CPUS) > offered {
-                return Err(format!("the jobs of {holder} use {used}, and it offers {offered} hundredths"));
-            }
         }
         Ok(())
     }
@@ -148,52 +126,8 @@ impl World {
     /// Checks that no actor waits while there is work for it. Nothing may be in progress.
     pub(super) fn check_quiet(&mut self) -> CheckResult {
         self.write_all()?;
-        let Some(process) = &self.process else { return Ok(()) };
-        let (lanes, paused) = (now(process.store.lanes())?, now(process.store.paused())?);
-        let ready = || {
-            lanes.iter().filter(|lane| {
-                // Jobs of a budget may wait for the budget.
-                let may_wait = lane.needs.budget.is_some() && !self.budgets.is_empty();
-                let is_own = lane.queue == ojs_jobs::QUEUE;
-                lane.length > 0 && !may_wait && !is_own && !paused.contains(&lane.queue)
-            })
-        };
-        for (number, op) in &self.ops {
-            let PendingRequest::Claimed(actor) = op.asked else { continue };
-            let mut waits_for_room = false;
-            for lane in ready() {
-                waits_for_room |= self.could_run(process, actor, &lane.needs)?
-                    && !self.has_room(process, actor, &lane.needs)?;
-            }
-            for lane in ready() {
-                // Room may be reserved for a job that does not fit yet.
-                let may_wait = waits_for_room && lane.needs.resources.is_some();
-                if !may_wait && self.could_run(process, actor, &lane.needs)? {
-                    let queue = &lane.queue;
-                    return Err(format!(
-                        "actor {actor} sleeps (command {number}) while queue {queue} has a job for it"
-                    ));
-                }
-            }
-        }
+        self.check_waiting_claims()?;
         self.check_elements()
-    }
-
-    fn could_run(&self, process: &SimulatedProcess, at: usize, needs: &Needs) -> Result<bool, String> {
-        let of_connection = || Ok(Abilities::Anything.cover(needs));
-        let Some(worker_id) = &self.actors[at].worker_id else { return of_connection() };
-        let Some(worker) = now(process.store.worker(worker_id))? else { return of_connection() };
-        let told = now(process.store.registration(worker_id))?.unwrap_or_default();
-        let told = agenix_protocol::documents::parse(told.as_bytes()).map_err(|error| error.to_string())?;
-        Ok(worker.takes_jobs() && Abilities::of(&told).cover(needs))
-    }
-
-    /// Returns true if the quantities of a job fit beside those of the jobs that an actor has.
-    fn has_room(&self, process: &SimulatedProcess, at: usize, needs: &Needs) -> Result<bool, String> {
-        let Some(wanted) = &needs.resources else { return Ok(true) };
-        let holder = self.actors[at].holder();
-        let used = now(process.store.used_resources(Some(&holder)))?.remove(&*holder).unwrap_or_default();
-        Ok(used.get(CPUS) + wanted.get(CPUS) <= CPUS_OF_ACTORS[at] * HUNDREDTHS)
     }
 
     /// Checks that no acknowledged element is lost, and no actor waits while there are any.

@@ -75,6 +75,8 @@ struct JobEnd {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ledger {
+    /// Documents of all plans that were sent.
+    pub(super) plan_documents: BTreeMap<String, String>,
     /// Acknowledged plans, and plans whose deletion was requested.
     pub(super) plans: BTreeSet<String>,
     pub(super) unwanted_plans: BTreeSet<String>,
@@ -92,6 +94,8 @@ pub(super) struct Ledger {
     pub(super) forgets: bool,
     /// Set if plans need a sandbox profile, which one worker offers.
     pub(super) has_sandboxes: bool,
+    /// Set if plans and actions have limits.
+    pub(super) has_limits: bool,
     /// Jobs whose removal is acknowledged.
     pub(super) forgotten: BTreeSet<String>,
     /// Acknowledged uploads that no report has named, by job and attempt. `None` if reports may
@@ -100,8 +104,8 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn new(forgets: bool, has_sandboxes: bool) -> Self {
-        Self { forgets, has_sandboxes, ..Self::default() }
+    pub(super) fn new(forgets: bool, has_sandboxes: bool, has_limits: bool) -> Self {
+        Self { forgets, has_sandboxes, has_limits, ..Self::default() }
     }
 
     pub(super) fn record_event(&mut self, event: ObservedJob) -> CheckResult {

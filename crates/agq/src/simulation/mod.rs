@@ -18,6 +18,8 @@
 //!   `keys` does the same for users' keys, as a model of Redis.
 //! - `checks` verifies the invariants: indexes agree with records, nothing acknowledged is lost,
 //!   the lifecycle of jobs permits each step, and no client waits while there is work for it.
+//! - `claim_checks` verifies claims against a model (`claim_model`), which computes from the
+//!   submitted documents (`job_terms`) and from events what each claimant may have and could take.
 //! - `quiesce` ends the seed: faults stop, workers do their work, and every job must end. Then
 //!   claims of new jobs must be divided between two shares (`shares`).
 //!
@@ -43,6 +45,8 @@ mod blob_steps;
 mod budget_checks;
 mod budgets;
 mod checks;
+mod claim_checks;
+mod claim_model;
 mod cli;
 mod corruption;
 mod crash_images;
@@ -51,8 +55,11 @@ mod disk;
 mod elements;
 mod expectations;
 mod hot_paths;
+mod job_terms;
+mod jobs_view;
 mod keys;
 mod ledger;
+mod limit_terms;
 mod log;
 mod metrics;
 mod nodes;
@@ -64,8 +71,11 @@ mod recording;
 mod replies;
 mod report;
 mod run;
+mod run_charges;
+mod share_model;
 mod share_terms;
 mod shares;
+mod starts;
 mod steps;
 mod time;
 mod workers;

@@ -10,6 +10,7 @@ use agenix_protocol::{
 
 use super::{
     actors::HeldJob,
+    jobs_view::SentClaim,
     ledger::CheckResult,
     ojs_jobs,
     workers::{IN_SANDBOX, hash_of},
@@ -50,7 +51,7 @@ impl World {
             PendingRequest::Taken => self.element_taken(&done.reply)?,
             PendingRequest::Registered(actor) => self.registered(actor, done),
             PendingRequest::Fetched => self.fetched.extend(ojs_jobs::ids(&done.reply)),
-            PendingRequest::Claimed(actor) => self.claimed(actor, done)?,
+            PendingRequest::Claimed(sent) => self.claimed(number, &sent, done)?,
             PendingRequest::Reported { actor, holder, job_id, end, attempt } => {
                 if done.reply == Reply::ok() && end == Some(Status::Completed) {
                     self.ledger.check_completed(&job_id, &holder, attempt)?;
@@ -113,9 +114,14 @@ impl World {
         }
     }
 
-    fn claimed(&mut self, at: usize, done: CommandOutcome) -> CheckResult {
+    fn claimed(&mut self, number: u64, sent: &SentClaim, done: CommandOutcome) -> CheckResult {
+        let at = sent.actor;
         self.actors[at].waits = None;
-        let Effect::Claimed(claims) = done.effect else { return Ok(()) };
+        let Effect::Claimed(claims) = done.effect else {
+            let is_error = matches!(done.reply, Reply::Error(_));
+            return if is_error { Ok(()) } else { self.check_work_is_conserved(number, sent, 0) };
+        };
+        self.check_work_is_conserved(number, sent, claims.len())?;
         for UnackedClaim { job_id, holder, attempt } in &claims {
             if let Some(other) = self.ledger.jobs.get(job_id.as_str())
                 && other.state == "active"

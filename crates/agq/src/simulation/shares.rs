@@ -4,7 +4,7 @@ use agenix_rules::job::JobState;
 
 use crate::simulation::{
     ledger::{CheckResult, ExpectedAction},
-    share_terms::{NAMES, may_name},
+    share_terms::{NAMES, is_admin},
     world::{PendingRequest, World},
 };
 
@@ -16,7 +16,7 @@ impl World {
     /// Checks that shares get claims by their weights, that a share saves up nothing while it has
     /// no jobs, and that no claim is empty while a share has jobs.
     pub(super) fn check_shares(&mut self) -> CheckResult {
-        if !may_name(&self.user) {
+        if !is_admin(&self.user) {
             return Ok(());
         }
         let plan = format!(r#"{{"plan_id":"{PLAN}","tasks":[{{"task_number":1,"command":"sort"}}]}}"#);

@@ -12,6 +12,7 @@ use crate::{
         disk::DiskFault,
         keys::KeyOperation,
         ledger::{CheckResult, ExpectedAction},
+        limit_terms,
         operations::Operation,
         share_terms,
         workers::{CONTENTS, hash_of},
@@ -90,6 +91,7 @@ impl World {
                 let by = self.rng.i64(-span..span);
                 self.tell(|| format!("the clock is set by {by} ms"));
                 self.time.set_wall(by);
+                self.model.starts.clock_was_set();
             }
         }
         Ok(())
@@ -127,6 +129,9 @@ impl World {
     }
 
     pub(super) fn user_asks(&mut self, asked: PendingRequest, words: &[&str]) -> CheckResult {
+        if let PendingRequest::Plan(plan_id) = &asked {
+            self.ledger.plan_documents.insert(plan_id.clone(), words[1].to_owned());
+        }
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         self.people_ask_words(asked, &words)
     }
@@ -147,10 +152,19 @@ impl World {
             r#","requires":{"labels":{"zone":"eu"}}"#,
             r#","requires":{"resources":{"cpus":1}}"#,
             r#","requires":{"resources":{"cpus":3}}"#,
-        ][self.rng.usize(..5)];
+        ];
+        let (number, which) = (number_of(fresh), self.rng.usize(..5));
+        let (needs, limit) = match which {
+            3 | 4 if self.ledger.has_limits => {
+                (limit_terms::quantities(number, which == 4), limit_terms::of_plan(number))
+            }
+            _ if self.ledger.has_limits => (needs[which], limit_terms::of_plan(number)),
+            _ => (needs[which], ""),
+        };
         let tasks = r#"[{"task_number":1,"command":"sort"}]"#;
-        let json =
-            format!(r#"{{"plan_id":"{plan_id}","tasks":{tasks},"max_retries":{retries}{timeout}{needs}}}"#);
+        let json = format!(
+            r#"{{"plan_id":"{plan_id}","tasks":{tasks},"max_retries":{retries}{timeout}{needs}{limit}}}"#
+        );
         self.user_asks(PendingRequest::Plan(plan_id), &["PLAN.SUBMIT", &json])
     }
 
@@ -158,7 +172,9 @@ impl World {
         let Some(plan_id) = self.any_plan() else { return self.submit_plan(fresh) };
         let action_id = format!("a{fresh}");
         let count = self.rng.usize(1..4);
-        let inputs: Vec<String> = (0..count).map(|n| format!(r#"{{"n":"{fresh}-{n}"}}"#)).collect();
+        let has_limits = self.ledger.has_limits;
+        let input = |n| limit_terms::input(has_limits, &format!("{fresh}-{n}"), n);
+        let inputs: Vec<String> = (0..count).map(input).collect();
         let queue = QUEUES[usize::from(self.rng.u8(..4) == 0)];
         let wishes = match self.rng.u8(..6) {
             0 => format!(r#","delay_secs":{}"#, self.rng.u8(..20)),
@@ -166,9 +182,12 @@ impl World {
             2 | 3 => r#","open":true"#.to_owned(),
             _ => String::new(),
         };
-        let (all, share) = (inputs.join(","), share_terms::field(&self.user, fresh));
+        let (all, share) = (inputs.join(","), share_terms::field(fresh));
+        let plan = self.ledger.plan_documents.get(&plan_id);
+        let may_limit = has_limits && plan.is_some_and(|plan| !limit_terms::is_limited(plan));
+        let limit = if may_limit { limit_terms::of_action(number_of(fresh)) } else { "" };
         let json = format!(
-            r#"{{"action_id":"{action_id}","plan_id":"{plan_id}","queue":"{queue}","inputs":[{all}]{wishes}{share}}}"#
+            r#"{{"action_id":"{action_id}","plan_id":"{plan_id}","queue":"{queue}","inputs":[{all}]{wishes}{share}{limit}}}"#
         );
         self.counts.jobs += count as u64;
         let submitted = ExpectedAction { plan_id, inputs, json: json.clone(), ..ExpectedAction::default() };
@@ -222,7 +241,7 @@ impl World {
         // agx does the same: it sends the unacknowledged inputs again, from their position.
         let at = submitted.acknowledged;
         if submitted.inputs.len() == at {
-            submitted.inputs.push(format!(r#"{{"n":"{fresh}"}}"#));
+            submitted.inputs.push(limit_terms::input(self.ledger.has_limits, fresh, at));
             self.counts.jobs += 1;
         }
         let count = submitted.inputs.len();
@@ -270,7 +289,7 @@ impl World {
         let at = self.rng.usize(..3);
         let worker_id = format!("w{at}");
         let word = if self.rng.u8(..3) == 0 { "WORKER.DRAIN" } else { "WORKER.RESUME" };
-        self.user_asks(PendingRequest::Anything, &[word, &worker_id])
+        self.user_asks(PendingRequest::Told(at), &[word, &worker_id])
     }
 
     fn delete_a_plan(&mut self) -> CheckResult {
@@ -360,6 +379,11 @@ impl World {
     pub(super) fn any_of(&mut self, all: &[String]) -> Option<String> {
         (!all.is_empty()).then(|| all[self.rng.usize(..all.len())].clone())
     }
+}
+
+/// Returns the number that the names of a step end with.
+fn number_of(fresh: &str) -> usize {
+    fresh.parse().unwrap_or_default()
 }
 
 pub(super) fn key_command(words: &[String]) -> Result<QueuedCommand, String> {

@@ -10,6 +10,7 @@ use agenix_protocol::{
 
 use super::{
     actors::{CommittedBlob, HeldJob},
+    job_terms::{OFFERED, ZONES},
     ledger::CheckResult,
     world::{PendingRequest, World},
 };
@@ -24,9 +25,6 @@ pub(super) fn hash_of(content: &str) -> BlobHash {
 
 /// Worker that can run jobs in the sandbox profile of some plans.
 pub(super) const IN_SANDBOX: &str = "w0";
-
-/// Processors that the workers offer, by actor. The jobs of some plans need one or three.
-pub(super) const CPUS_OF_ACTORS: [u64; 3] = [4, 2, 0];
 
 /// Results with figures for a budget.
 const FIGURES: &str = r#","task_results":[{"task_number":1,"command":"sort","exit_code":0,"user_ms":200,"system_ms":70,"stdout_bytes":9}]"#;
@@ -79,15 +77,17 @@ impl World {
     }
 
     pub(super) fn register(&mut self, at: usize) -> CheckResult {
-        let zone = ["eu", "us", "eu"][at];
+        let zone = ZONES[at];
         let sandbox = match at {
             0 if self.ledger.has_sandboxes => r#","sandbox":{"profiles":{"reader":[]}}"#,
             1 if self.ledger.has_sandboxes => r#","sandbox":{"profiles":{"reader":["no Landlock"]}}"#,
             _ => "",
         };
-        let resources = match CPUS_OF_ACTORS[at] {
-            0 => String::new(),
-            cpus => format!(r#","resources":{{"cpus":{cpus}}}"#),
+        let resources = match OFFERED[at] {
+            [0, 0] => String::new(),
+            [hundredths, gpus] => {
+                format!(r#","resources":{{"cpus":{},"gpus":{gpus}}}"#, hundredths / 100)
+            }
         };
         let active = if self.rng.bool() {
             format!(r#","active_job_ids":[{}]"#, self.actors[at].held_ids())
@@ -112,7 +112,8 @@ impl World {
             2 => &["JOB.CLAIM", wait, "COUNT", "3", "ready", "other"],
             _ => &["BRPOP", "queue:ready", "queue:other", wait],
         };
-        let number = self.actor_asks(at, PendingRequest::Claimed(at), words)?;
+        let sent = self.sent_claim(at, words)?;
+        let number = self.actor_asks(at, PendingRequest::Claimed(sent), words)?;
         // In a recorded world the reply has arrived before this line.
         self.actors[at].waits = self.ops.contains_key(&number).then_some(number);
         Ok(())
@@ -195,13 +196,16 @@ impl World {
     }
 
     pub(super) fn asks_to_report(
-        &self,
+        &mut self,
         at: usize,
         job_id: &str,
         end: Option<Status>,
         json: &str,
     ) -> PendingRequest {
         let attempt = serde_json::from_str(json).map_or(None, |update: JobUpdate| update.attempt);
+        if end == Some(Status::Completed) && !json.contains(FIGURES) {
+            self.model.charges.reported_without_figures(job_id);
+        }
         PendingRequest::Reported {
             actor: at,
             holder: self.actors[at].holder(),

@@ -20,12 +20,14 @@ use crate::{
         actors::{Actor, CommittedBlob, close_connection},
         blob_disk::BlobDisk,
         budgets,
+        claim_model::ClaimModel,
         disk::{Disk, DiskEvent},
         elements::Elements,
         expectations::Expectations,
+        jobs_view::SentClaim,
         keys::KeyHistory,
         ledger::{CheckResult, Ledger, ObservedJob},
-        log,
+        limit_terms, log,
         metrics::SimulationMetrics,
         operations::{Operation, OperationLog},
         process::SimulatedProcess,
@@ -62,7 +64,7 @@ pub(super) enum PendingRequest {
     Pushed(String),
     Taken,
     Registered(usize),
-    Claimed(usize),
+    Claimed(SentClaim),
     Fetched,
     Reported {
         actor: usize,
@@ -75,6 +77,8 @@ pub(super) enum PendingRequest {
     Committed(usize, CommittedBlob),
     Beat(usize),
     Left(usize),
+    /// Command of the user about the worker of an actor.
+    Told(usize),
     Anything,
 }
 
@@ -97,6 +101,7 @@ pub(super) struct World {
     /// Budgets of the keys.
     pub(super) budgets: BudgetTerms,
     pub(super) ledger: Ledger,
+    pub(super) model: ClaimModel,
     pub(super) keys: KeyHistory,
     pub(super) elements: Elements,
     pub(super) fetched: Vec<String>,
@@ -158,7 +163,8 @@ impl World {
             user: budgets::user(!budgets.is_empty()),
             budgets,
             // One seed of eight, without a draw of its own, so that other seeds stay as they are.
-            ledger: Ledger::new(forgets, seed % 8 == 1),
+            ledger: Ledger::new(forgets, seed % 8 == 1, limit_terms::has_limits(seed)),
+            model: ClaimModel::default(),
             keys: KeyHistory::new(),
             elements: Elements::default(),
             fetched: Vec::new(),
@@ -248,6 +254,7 @@ impl World {
         self.counts.restarts += 1;
         self.tell(|| "agq has started".into());
         let jobs = self.all_jobs()?;
+        self.restart_model(&jobs);
         self.ledger.check_restart(&jobs)?;
         let found = self.found_keys()?;
         self.keys.settle(&found)?;
@@ -287,7 +294,7 @@ impl World {
         let process = self.process.as_mut().ok_or("nobody is asked while agq is dead")?;
         let abort = process.give(number, Arc::clone(caller), &words)?;
         self.counts.commands += 1;
-        self.ops.insert(number, InFlightRequest { asked, abort });
+        self.sent(number, InFlightRequest { asked, abort });
         self.note(|| Operation::Ask { number, caller: Arc::clone(caller), words: spoken });
         self.rest_between()?;
         Ok(number)
@@ -314,7 +321,7 @@ impl World {
                     serde_json::from_slice(&event).map_err(|error| format!("{event:?}: {error}"))?;
                 self.trace_of(&event);
                 self.tell(|| format!("   {} is {} ({})", seen.job_id, seen.state, seen.attempt));
-                self.ledger.record_event(seen)?;
+                self.observe(&seen)?;
             }
             for (number, done) in replies {
                 self.trace_of(&(number, format!("{:?}", done.reply)));
@@ -341,12 +348,16 @@ impl World {
     /// Writes one batch, and checks the store. Returns false if there was nothing to write.
     pub(super) fn write(&mut self, most: usize) -> Result<bool, String> {
         self.mark();
+        self.open_batch();
         let Some(process) = &mut self.process else { return Ok(false) };
         if !process.write(most) {
+            self.model.batch = None;
+            self.model.starts.nothing_is_in_flight();
             return Ok(false);
         }
         self.counts.writes += 1;
         self.settle()?;
+        self.model.batch = None;
         self.check_store()?;
         Ok(true)
     }
