@@ -3,7 +3,7 @@
 use super::Mutation;
 
 /// Mutations of agq on its own file.
-pub(super) static OF_SEEDS: [Mutation; 30] = [
+pub(super) static OF_SEEDS: [Mutation; 36] = [
     Mutation {
         name: "agq panics where a line of its log cannot be written",
         file: "crates/agq/src/startup/logging.rs",
@@ -183,5 +183,41 @@ pub(super) static OF_SEEDS: [Mutation; 30] = [
         file: "crates/rules/src/capability.rs",
         from: "|name: &String| profile_of_sandbox_tag(name).is_none() && secret_of_tag(name).is_none();",
         to: "|_name: &String| true;",
+    },
+    Mutation {
+        name: "the quantities of a worker's jobs are not counted",
+        file: "crates/agq/src/store/redb/txn/quantities.rs",
+        from: "to.into_iter().for_each(|holder| quantities.begin(holder, now_wanted));",
+        to: "let _ = to;",
+    },
+    Mutation {
+        name: "a limit lets one job too many run",
+        file: "crates/rules/src/limit.rs",
+        from: "self.terms.concurrency.is_none_or(|most| self.active < most)",
+        to: "self.terms.concurrency.is_none_or(|most| self.active <= most)",
+    },
+    Mutation {
+        name: "a rate does not count the starts before the last one",
+        file: "crates/rules/src/limit.rs",
+        from: "self.spread_until.max(now).plus_ms(gap));",
+        to: "now.plus_ms(gap));",
+    },
+    Mutation {
+        name: "the claims of all workers decide whose turn it is",
+        file: "crates/agq/src/store/claim_index/class.rs",
+        from: "class.charge(share, turn, weight);",
+        to: "let _ = (class, turn);",
+    },
+    Mutation {
+        name: "jobs of a limit are not looked at again when it has changed",
+        file: "crates/agq/src/store/redb/txn/documents.rs",
+        from: "DocumentKind::Limit => self.cache.lanes.unblock_all_of(Constraint::Limit, id),",
+        to: "DocumentKind::Limit => {}",
+    },
+    Mutation {
+        name: "jobs that wait for a rate are not looked at again when their time has come",
+        file: "crates/agq/src/store/claim_index/mod.rs",
+        from: "while let Some(lane) = self.blocked.next_due(now) {",
+        to: "while let Some(lane) = self.blocked.next_due(now).filter(|_| false) {",
     },
 ];
