@@ -1,7 +1,7 @@
-//! Measures a claim with thousands of lanes: jobs that each need another label, and jobs that each
+//! Measures a claim with thousands of lanes: jobs that each need other labels, and jobs that each
 //! have another limit.
 
-use std::cell::Cell;
+use std::{cell::Cell, collections::BTreeSet};
 
 use agenix_harness::resp::Resp;
 
@@ -21,6 +21,8 @@ const LANES: usize = 10_000;
 const FEWER_LANES: usize = 1000;
 /// Number of lanes that a worker with few labels covers.
 const COVERED: usize = 10;
+/// Number of lanes that share their first label.
+const COLUMNS: usize = 100;
 /// Number of waiting jobs in each lane, if there are many lanes.
 const DEPTH: usize = 3;
 const ONE_LANE: &str = "1 lane";
@@ -109,7 +111,8 @@ fn compare(
 }
 
 impl LanesFixture {
-    /// Fills `lanes` lanes, each of which needs a label. The worker has the first `covered` labels.
+    /// Fills `lanes` lanes, each of which needs two labels. The worker has those of the first
+    /// `covered` lanes.
     fn with_labels(fixture: Fixture, lanes: usize, covered: usize) -> anyhow::Result<Self> {
         let mut fixture = Self::new(fixture, covered)?;
         let plans: Vec<_> = (0..lanes).map(plan).collect();
@@ -144,7 +147,8 @@ impl LanesFixture {
 
     fn new(fixture: Fixture, labels: usize) -> anyhow::Result<Self> {
         let mut resp = fixture.connect()?;
-        let tags: Vec<_> = (0..labels).map(|lane| format!(r#""lane-{lane}":"yes""#)).collect();
+        let tags: BTreeSet<String> = (0..labels).flat_map(labels_of).collect();
+        let tags: Vec<String> = tags.iter().map(|label| format!(r#""{label}":"yes""#)).collect();
         register(&mut resp, "worker", "true", &tags.join(","))?;
         Ok(Self { actions: Vec::new(), jobs: 0, resp, _fixture: fixture })
     }
@@ -163,8 +167,15 @@ impl LanesFixture {
     }
 }
 
+/// Returns the two labels of a lane. A worker with the labels of the first 10, 1,000 or 10,000
+/// lanes covers these and no others, with at most 200 labels.
+fn labels_of(lane: usize) -> [String; 2] {
+    [format!("row-{}", lane / COLUMNS), format!("column-{}", lane % COLUMNS)]
+}
+
 fn plan(lane: usize) -> String {
-    let requires = format!(r#"{{"labels":{{"lane-{lane}":"yes"}}}}"#);
+    let [row, column] = labels_of(lane);
+    let requires = format!(r#"{{"labels":{{"{row}":"yes","{column}":"yes"}}}}"#);
     format!(
         r#"{{"plan_id":"lane-{lane}","requires":{requires},"tasks":[{{"task_number":1,"command":"true"}}]}}"#
     )
