@@ -7,6 +7,7 @@ use agenix_rules::{
     limit::LimitTerms,
 };
 use e2e::{Database, eventually};
+use futures_util::future::join;
 use std::sync::Arc;
 use tokio::{runtime::Handle, task::block_in_place};
 
@@ -15,7 +16,8 @@ use crate::store::{
     postgres::{
         PostgresStore,
         tests::{
-            making::{NOW, ack, claim, claimants, fresh_node, number, own, plain, submit},
+            making::{NOW, ack, claim, claimants, fresh_node, node, number, own, plain, submit},
+            round_trips::in_one_batch,
             waiting_claims::{claim_in, listening_nodes, wait_for_a_job},
         },
     },
@@ -139,6 +141,24 @@ async fn claim_that_finds_nothing_hides_no_job_behind_a_claimed_one() {
         let ids: Vec<&str> = claims.iter().flatten().map(|claim| claim.job.job_id.as_str()).collect();
         assert_eq!(ids, [expected]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_that_look_again_take_no_job_of_their_batch_twice() {
+    let database = Database::new();
+    let (first, second) = (node(&database).await, node(&database).await);
+    assert!(claim(&first, 1).await.is_empty());
+    // The first node learns of this lane by its look at all lanes.
+    submit(&second, "b", of_tool(1), vec![plain("b-0")]).await.unwrap();
+    let added = submit(&first, "a", Needs::default(), vec![own("a-0", Some("kind"), None)]);
+    let claims = async { first.claim(claimants(3), NOW, 0).await };
+    let (added, claims) = in_one_batch(&first, join(added, claims)).await;
+    added.unwrap();
+    let claims = claims.unwrap();
+    let mut ids: Vec<&str> = claims.iter().flatten().map(|claim| claim.job.job_id.as_str()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, ["a-0", "b-0"]);
+    assert!(claims.iter().flatten().all(|claim| claim.input == "{}" && claim.job.attempt == 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

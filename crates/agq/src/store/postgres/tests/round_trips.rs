@@ -31,7 +31,7 @@ async fn round_trips(store: &PostgresStore) -> u64 {
 }
 
 /// Holds the writer until the writes of `others` are submitted, so that they are one batch.
-async fn in_one_batch<T>(store: &PostgresStore, others: impl Future<Output = T>) -> T {
+pub(super) async fn in_one_batch<T>(store: &PostgresStore, others: impl Future<Output = T>) -> T {
     let (begun, mut has_begun) = unbounded_channel();
     let (gate, opened) = std::sync::mpsc::channel::<()>();
     let opened = Mutex::new(opened);

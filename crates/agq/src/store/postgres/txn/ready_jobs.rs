@@ -81,9 +81,12 @@ impl ReadyJobs {
         lane.jobs.extend(found.into_iter().filter_map(|(position, job)| Some((position, job?))));
     }
 
-    /// Returns the first ready job of a lane.
+    /// Returns the first ready job of a lane. Jobs that were taken count as ready in the database
+    /// until the transaction writes them, so they are never read again.
     pub(crate) fn head(&self, lane: i32) -> LaneHead {
-        let Some(lane) = self.lanes.get(&lane) else { return LaneHead::Unread(None) };
+        let Some(lane) = self.lanes.get(&lane) else {
+            return LaneHead::Unread(self.taken.get(&lane).copied().map(behind));
+        };
         match lane.jobs.first_key_value() {
             Some((first, _)) if *first < lane.unread_from => LaneHead::Job(*first),
             _ if lane.unread_from == END => LaneHead::Empty,
@@ -175,4 +178,22 @@ pub(crate) fn locked_among(found: Vec<(Position, Option<ReadyJob>)>) -> VecDeque
         Some(ReadyJob::Seen) | None => None,
     };
     found.into_iter().filter_map(locked).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LaneHead, LaneRead, ReadyJob, ReadyJobs};
+
+    #[test]
+    fn taken_jobs_are_not_read_again() {
+        let mut ready = ReadyJobs::default();
+        assert_eq!(ready.head(1), LaneHead::Unread(None));
+        let read = LaneRead { lane: 1, count: 2, from: (100, 5) };
+        ready.add_read(&read, vec![((100, 7), Some(ReadyJob::Seen))]);
+        assert_eq!(ready.head(1), LaneHead::Job((100, 7)));
+        assert!(ready.take(1).is_some());
+        assert_eq!(ready.head(1), LaneHead::Empty);
+        ready.forget_empty();
+        assert_eq!(ready.head(1), LaneHead::Unread(Some((100, 8))));
+    }
 }
