@@ -7,7 +7,7 @@ cargo xtask COMMAND    the commands of this repository, with their cost on two c
 Start with these three
   demo            see it work: agq, two workers, agq killed half-way     5 min in a fresh clone, then 20 s
   tidy            check structure and documents                          1 s
-  test            run everything that CI runs, install what it needs     17 min, longer the first time
+  test            run everything that CI runs, install what it needs     half an hour, 40 min in a fresh clone
 
 Test one thing
   e2e NAME        end-to-end tests on the real binaries                  6 min once for the release build

@@ -13,7 +13,7 @@
 //! - `codec`, `schema`, `sql_types`: encoding of records, migrations, and conversions of numbers.
 //! - `lane_cache`, `read_cache`: caches of lanes, workers and plans.
 //! - `ready_positions`: positions in the lanes at which claims begin.
-//! - `share_times`: virtual times of shares, by which a claim chooses between lanes.
+//! - `ready_lanes`: lanes that may have ready jobs, in an index by which a claim chooses its lane.
 //! - `export`: export and import of a whole database.
 
 pub(crate) mod cluster;
