@@ -5,7 +5,7 @@ pub(crate) const TEXT: &str = "\
 cargo xtask COMMAND    the commands of this repository, with their cost on two cores
 
 Start with these three
-  demo            see it work: agq, two workers, agq killed half-way     5 min in a fresh clone, then 20 s
+  demo            see it work: agq, two workers, agq killed half-way     3.5 min in a fresh clone, then 20 s
   tidy            check structure and documents                          1 s
   test            run everything that CI runs, install what it needs     half an hour, 40 min in a fresh clone
 
