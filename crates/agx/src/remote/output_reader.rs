@@ -1,9 +1,9 @@
-//! Reads a stored stream of a job in pieces, so that its size does not matter. The next piece is on
-//! its way while the caller uses the present one.
+//! Reads a stored stream of a job in pieces, so that its size does not matter. If agq sends them,
+//! the next piece is on its way while the caller uses the present one.
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{blob::OutputStream, ids::JobId};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -21,11 +21,13 @@ type Piece = Result<Option<Bytes>, ClientError>;
 #[derive(Debug)]
 pub(crate) struct OutputReader {
     source: Source,
+    /// File of the stream if agq runs on this machine.
+    local: Option<LocalBlob>,
     total: u64,
     offset: u64,
     /// Piece at `offset`, requested ahead.
     ahead: Option<JoinHandle<Piece>>,
-    /// Latest piece, whose memory a further one takes once the caller has dropped it.
+    /// Latest piece of the file, whose memory the next one takes once the caller has dropped it.
     latest: Bytes,
     /// True until agq was asked for the file of the stream.
     is_new: bool,
@@ -36,37 +38,29 @@ pub(crate) struct OutputReader {
 struct Source {
     job_id: JobId,
     stream: (u32, OutputStream),
-    /// File of the stream if agq runs on this machine.
-    local: Option<LocalBlob>,
 }
 
 impl Source {
-    /// Returns the piece at `offset`. Without a sound file, agq is asked, and explains what is
-    /// wrong.
-    async fn piece(&self, agq: &mut Connection, offset: u64, buffer: BytesMut) -> Piece {
-        if let Some(local) = &self.local
-            && let Some(piece) = local.piece(offset, buffer).await
-        {
-            return Ok(Some(piece));
-        }
+    /// Asks agq for the piece at `offset`.
+    async fn piece(&self, agq: &mut Connection, offset: u64) -> Piece {
         let piece = agq.job_result(&self.job_id, self.stream, (offset, PIECE_BYTES)).await?;
         Ok(piece.map(|(_, bytes)| bytes.into()))
     }
 
     /// Opens the file of the stream if agq runs on this machine, and the file can be opened.
-    async fn open_file(&mut self, agq: &RetryingClient) {
-        let Some(mut agq) = agq.connection().filter(Connection::is_local) else { return };
+    async fn file(&self, agq: &RetryingClient) -> Option<LocalBlob> {
+        let mut agq = agq.connection().filter(Connection::is_local)?;
         // An older agq does not know the command, and sends the bytes.
-        let Ok(Some((total, path))) = agq.job_file(&self.job_id, self.stream).await else { return };
-        self.local = LocalBlob::open(&path, total).ok();
+        let (total, path) = agq.job_file(&self.job_id, self.stream).await.ok()??;
+        LocalBlob::open(&path, total).ok()
     }
 }
 
 impl OutputReader {
     /// Returns a reader of a stream of `total` bytes that begins at `offset`.
     pub(crate) fn new(job_id: &JobId, stream: (u32, OutputStream), total: u64, offset: u64) -> Self {
-        let source = Source { job_id: job_id.clone(), stream, local: None };
-        Self { source, total, offset, ahead: None, latest: Bytes::new(), is_new: true }
+        let source = Source { job_id: job_id.clone(), stream };
+        Self { source, local: None, total, offset, ahead: None, latest: Bytes::new(), is_new: true }
     }
 
     /// Returns the next piece, or `None` at the end of the stream.
@@ -75,7 +69,11 @@ impl OutputReader {
             return Ok(None);
         }
         if std::mem::take(&mut self.is_new) {
-            self.source.open_file(agq).await;
+            self.local = self.source.file(agq).await;
+        }
+        if let Some(piece) = self.local_piece() {
+            self.offset += piece.len() as u64;
+            return Ok(Some(piece));
         }
         let ahead = match self.ahead.take() {
             Some(ahead) => ahead.await.ok().and_then(Result::ok),
@@ -84,15 +82,12 @@ impl OutputReader {
         let piece = match ahead {
             Some(piece) => piece,
             // The request is repeated, also after a restart of agq.
-            None => {
-                agq.with_retry(async |agq| self.source.piece(agq, self.offset, BytesMut::new()).await).await?
-            }
+            None => agq.with_retry(async |agq| self.source.piece(agq, self.offset).await).await?,
         };
         match piece {
             Some(bytes) if !bytes.is_empty() => {
                 self.offset += bytes.len() as u64;
-                let dropped = std::mem::replace(&mut self.latest, bytes.clone());
-                self.request_ahead(agq, dropped.try_into_mut().unwrap_or_default());
+                self.request_ahead(agq);
                 Ok(Some(bytes))
             }
             _ => Err(CliError::Jobs(format!(
@@ -102,12 +97,21 @@ impl OutputReader {
         }
     }
 
-    /// Requests the next piece, if there is one.
-    fn request_ahead(&mut self, agq: &RetryingClient, buffer: BytesMut) {
+    /// Reads the next piece from the file. Without a sound file, agq is asked for the rest, and
+    /// explains what is wrong.
+    fn local_piece(&mut self) -> Option<Bytes> {
+        let local = self.local.take()?;
+        let buffer = std::mem::take(&mut self.latest).try_into_mut().unwrap_or_default();
+        self.latest = local.piece(self.offset, buffer)?;
+        self.local = Some(local);
+        Some(self.latest.clone())
+    }
+
+    /// Requests the next piece from agq, if there is one.
+    fn request_ahead(&mut self, agq: &RetryingClient) {
         let connection = agq.connection().filter(|_| self.offset < self.total);
         let (source, offset) = (self.source.clone(), self.offset);
-        self.ahead = connection.map(|mut connection| {
-            tokio::spawn(async move { source.piece(&mut connection, offset, buffer).await })
-        });
+        self.ahead = connection
+            .map(|mut connection| tokio::spawn(async move { source.piece(&mut connection, offset).await }));
     }
 }
