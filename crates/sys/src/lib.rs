@@ -1,6 +1,6 @@
 //! System calls without a safe wrapper: file leases, descriptors that child processes inherit, the
-//! controlling terminal, ignored signals, standard streams that were closed at the start, steps of
-//! a child before its program, and the use of the machine by an ended child.
+//! controlling terminal, ignored signals, standard streams that were closed at the start, the start
+//! of a child, and the use of the machine by an ended child.
 //!
 //! A lease (fcntl(2), `F_SETLEASE`) shows whether another process has a file open. Linux grants a
 //! write lease only if no other open file description of the file exists. Other systems have no
@@ -8,13 +8,13 @@
 //!
 //! This is the only crate of the project that contains `unsafe` code.
 
-mod child;
+mod child_program;
 mod reaped;
 mod standard;
 
 use std::{fs::File, io};
 
-pub use child::{join_group, limit_data};
+pub use child_program::ChildProgram;
 pub use reaped::{Reaped, reap, reap_any};
 pub use standard::{Standard, check};
 

@@ -1,6 +1,6 @@
 //! Launch of the tasks of a job: as children of this worker, or in a sandbox.
 
-use std::{io, os::fd::OwnedFd, path::Path, process::Stdio, sync::Arc, time::Duration};
+use std::{io, os::fd::OwnedFd, path::Path, sync::Arc, time::Duration};
 
 #[cfg(target_os = "linux")]
 use crate::exec::sandbox::{job::JobSandbox, task::SandboxedTask};
@@ -61,7 +61,7 @@ impl Launcher<'_> {
     }
 }
 
-fn stdio(Streams { stdin, stdout, stderr }: Streams<'_>) -> io::Result<(Stdio, Stdio, Stdio)> {
+fn stdio(Streams { stdin, stdout, stderr }: Streams<'_>) -> io::Result<[OwnedFd; 3]> {
     let unopened = || io::Error::other("a file of the plan is not open");
     let (Input::Descriptor(stdin), Output::Descriptor(stdout)) = (stdin, stdout) else {
         return Err(unopened());
@@ -71,7 +71,7 @@ fn stdio(Streams { stdin, stdout, stderr }: Streams<'_>) -> io::Result<(Stdio, S
         Output::Stdout => stdout.try_clone()?,
         Output::Path(_) => return Err(unopened()),
     };
-    Ok((stdin.into(), stdout.into(), stderr.into()))
+    Ok([stdin, stdout, stderr])
 }
 
 impl TaskProcess {

@@ -1,13 +1,14 @@
 //! Bound of the memory of a job: by a control group of its own, if one is delegated to the worker,
 //! or else by a limit of each process. Only jobs that want a quantity of memory have one.
 
-use std::{io, process::Command};
+use std::io;
 
 #[cfg(target_os = "linux")]
 use agenix_protocol::documents::MEMORY;
 use agenix_protocol::documents::{MemoryLimit, MemoryLimitKind};
 #[cfg(target_os = "linux")]
 use agenix_sandbox::control_group::{ControlGroup, ControlGroups};
+use agenix_sys::ChildProgram;
 #[cfg(target_os = "linux")]
 use tracing::debug;
 
@@ -65,15 +66,13 @@ impl MemoryBounds {
 
 #[cfg(target_os = "linux")]
 impl MemoryBound {
-    /// Bounds the process that `command` starts, and its children.
-    pub(crate) fn apply(&self, command: &mut Command) -> io::Result<()> {
+    /// Bounds a child and its children.
+    pub(crate) fn apply(&self, child: &mut ChildProgram<'_>) -> io::Result<()> {
         match &self.group {
-            Some((group, _)) => {
-                agenix_sys::join_group(command, group.entrance()?);
-                Ok(())
-            }
-            None => agenix_sys::limit_data(command, self.bytes),
+            Some((group, _)) => child.control_group = Some(group.entrance()?),
+            None => child.data_limit = Some(self.bytes),
         }
+        Ok(())
     }
 
     /// Returns the number of processes that the kernel has killed for lack of memory.
@@ -105,8 +104,9 @@ impl MemoryBounds {
 
 #[cfg(not(target_os = "linux"))]
 impl MemoryBound {
-    pub(crate) fn apply(&self, command: &mut Command) -> io::Result<()> {
-        agenix_sys::limit_data(command, self.bytes)
+    pub(crate) fn apply(&self, child: &mut ChildProgram<'_>) -> io::Result<()> {
+        child.data_limit = Some(self.bytes);
+        Ok(())
     }
 
     pub(crate) fn kills(&self) -> Option<u64> {
@@ -120,9 +120,10 @@ impl MemoryBound {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use std::process::Command;
+    use std::{collections::BTreeMap, ffi::OsStr, io, path::Path};
 
     use agenix_protocol::documents::{MemoryLimit, MemoryLimitKind, Quantities};
+    use agenix_sys::ChildProgram;
 
     use super::{MEMORY, MemoryBounds, Offer};
 
@@ -130,12 +131,17 @@ mod tests {
     fn memory_is_bounded_in_each_process_without_a_control_group() {
         let bound = MemoryBounds::default().begin(48 << 20).unwrap();
         assert_eq!(bound.report(), MemoryLimit { bytes: 48 << 20, by: MemoryLimitKind::Rlimit });
-        let mut command = Command::new("sh");
-        bound.apply(&mut command).unwrap();
+        let env = BTreeMap::from([("PATH".into(), std::env::var_os("PATH").unwrap())]);
+        let (stdout, pipe) = io::pipe().unwrap();
+        let null = || std::fs::File::options().read(true).write(true).open("/dev/null").unwrap().into();
+        let mut child = ChildProgram::new(Path::new("/bin/sh"), &env, [null(), pipe.into(), null()]);
+        bound.apply(&mut child).unwrap();
         // tail(1) keeps all bytes that it may have to print.
         let script = "head -c 100000000 /dev/zero | tail -c 100000000 2> /dev/null | wc -c";
-        let output = command.args(["-c", script]).output().unwrap();
-        assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), "0");
+        child.args = ["sh", "-c", script].map(OsStr::new).to_vec();
+        let pid = child.start().unwrap();
+        assert_eq!(io::read_to_string(stdout).unwrap().trim(), "0");
+        agenix_sys::reap(pid).unwrap();
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Child process in a process group of its own. The worker waits for the child until its deadline,
 //! and ends the child with its process group and its escaped processes.
 
-use std::{io, os::unix::process::CommandExt, path::Path, process::Stdio, sync::Arc, time::Duration};
+use std::{ffi::OsString, io, os::fd::OwnedFd, path::Path, sync::Arc, time::Duration};
 
 use agenix_protocol::byte_escape::decode_os;
-use agenix_sys::Reaped;
+use agenix_sys::{ChildProgram, Reaped};
 use rustix::process::Signal;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -46,31 +46,24 @@ impl Process {
         program: &Path,
         command: &StageCommand,
         (mark, resources): (&JobMark, Option<TaskResources<'_>>),
-        (stdin, stdout, stderr): (Stdio, Stdio, Stdio),
+        stdio: [OwnedFd; 3],
     ) -> io::Result<Self> {
-        let mut starting = std::process::Command::new(program);
-        task_environment::apply(&mut starting);
-        starting
-            .arg0(decode_os(&command.program))
-            .args(command.args.iter().map(|arg| decode_os(arg)))
-            .envs(command.environment().map(|(name, value)| (decode_os(name), decode_os(value))))
-            .env(VARIABLE, mark.next_value())
-            .stdin(stdin)
-            .stdout(stdout)
-            .stderr(stderr)
-            .process_group(0);
-        if let Some(cwd) = &command.cwd {
-            starting.current_dir(decode_os(cwd));
-        }
+        let mut env = task_environment::variables();
+        env.extend(command.environment().map(|(name, value)| (decode_os(name), decode_os(value))));
+        env.insert(VARIABLE.into(), mark.next_value().into());
+        let of_resources = resources.into_iter().flat_map(|resources| resources.environment);
+        env.extend(of_resources.map(|(name, value)| (name.into(), value.into())));
+        let args: Vec<OsString> =
+            [&command.program].into_iter().chain(&command.args).map(|arg| decode_os(arg)).collect();
+        let mut child = ChildProgram::new(program, &env, stdio);
+        child.args = args.iter().map(OsString::as_os_str).collect();
+        child.cwd = command.cwd.as_ref().map(|cwd| decode_os(cwd).into());
         let memory = resources.and_then(|resources| resources.memory);
-        if let Some(TaskResources { environment, .. }) = resources {
-            starting.envs(environment.iter().map(|(name, value)| (name, value)));
-        }
         if let Some(memory) = memory {
-            memory.apply(&mut starting)?;
+            memory.apply(&mut child)?;
         }
         let oom_kills = kills(memory);
-        let leader = subreaper::start(|| starting.spawn())?;
+        let leader = subreaper::start(|| child.start())?;
         // A short task may exit at any moment.
         let io = IoCounters::of(leader);
         open_file_limit::restore(leader);
@@ -158,7 +151,7 @@ fn kills(memory: Option<&Arc<MemoryBound>>) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path, process::Stdio, time::Duration};
+    use std::{fs, path::Path, time::Duration};
 
     use agenix_protocol::byte_escape::encode_os;
     #[cfg(target_os = "linux")]
@@ -193,8 +186,9 @@ mod tests {
     }
 
     fn started(command: &StageCommand, mark: &JobMark) -> Process {
-        let streams = (Stdio::null(), Stdio::null(), Stdio::null());
-        Process::start(Path::new("/bin/sh"), command, (mark, None), streams).unwrap()
+        let null = || fs::File::options().read(true).write(true).open("/dev/null").unwrap().into();
+        let stdio = [null(), null(), null()];
+        Process::start(Path::new("/bin/sh"), command, (mark, None), stdio).unwrap()
     }
 
     fn start(dir: &Path, script: &str) -> Process {

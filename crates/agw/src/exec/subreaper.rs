@@ -5,7 +5,6 @@
 use std::{
     collections::BTreeSet,
     io,
-    process::Child,
     sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError},
     time::Duration,
 };
@@ -41,12 +40,11 @@ struct Children {
     abandoned: Vec<Pid>,
 }
 
-/// Starts a child and records its pid, so that [`reap`] does not take it for an adopted process.
-/// The caller reaps the child by its pid.
-pub(crate) fn start(start: impl FnOnce() -> io::Result<Child>) -> io::Result<Pid> {
+/// Starts a child and records its pid, which `start` returns, so that [`reap`] does not take it for
+/// an adopted process. The caller reaps the child by its pid.
+pub(crate) fn start(start: impl FnOnce() -> io::Result<i32>) -> io::Result<Pid> {
     let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
-    let child = start()?;
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = Pid::from_raw(start()?);
     let pid = pid.expect("a process id is a positive 32-bit integer");
     children().ours.insert(pid.as_raw_pid());
     Ok(pid)

@@ -1,7 +1,11 @@
 //! Environment of tasks: that of the worker without the session key, or only the variables that
 //! the owner of the worker has named (`--task-env`).
 
-use std::{ffi::OsString, process::Command, sync::OnceLock};
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    sync::OnceLock,
+};
 
 /// Environment variable that is withheld from every child.
 const SESSION_KEY: &str = "AGQ_SESSION_KEY";
@@ -33,16 +37,25 @@ fn named(names: &[String], value: impl Fn(&str) -> Option<OsString>) -> Vec<(Str
     names.chain([PATH]).filter_map(|name| Some((name.to_owned(), value(name)?))).collect()
 }
 
-/// Sets the environment of a child. Variables of its plan are set afterwards.
-pub(crate) fn apply(command: &mut Command) {
-    if let Some(named) = NAMED.get() {
-        command.env_clear().envs(named.iter().map(|(name, value)| (name, value)));
-    } else if std::env::var_os(SESSION_KEY).is_some() {
-        command.env_remove(SESSION_KEY);
+/// Returns the variables of a child, without those of its plan.
+pub(crate) fn variables() -> BTreeMap<OsString, OsString> {
+    static VARIABLES: OnceLock<BTreeMap<OsString, OsString>> = OnceLock::new();
+    match WITHHELD.get() {
+        None => all_variables(),
+        // From here on, the variables of children do not change.
+        Some(_) => VARIABLES.get_or_init(all_variables).clone(),
     }
-    for name in WITHHELD.get().into_iter().flatten() {
-        command.env_remove(name);
+}
+
+fn all_variables() -> BTreeMap<OsString, OsString> {
+    let mut variables: BTreeMap<OsString, OsString> = match NAMED.get() {
+        Some(named) => named.iter().map(|(name, value)| (name.into(), value.clone())).collect(),
+        None => std::env::vars_os().collect(),
+    };
+    for name in WITHHELD.get().into_iter().flatten().map(String::as_str).chain([SESSION_KEY]) {
+        variables.remove(OsStr::new(name));
     }
+    variables
 }
 
 #[cfg(test)]

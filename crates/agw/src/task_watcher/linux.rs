@@ -70,7 +70,7 @@ fn start() -> io::Result<Pid> {
     command.stdin(stdin).stdout(Stdio::null()).stderr(Stdio::null());
     // The lock is held, so that the end of this worker does not miss a watcher.
     let mut watcher = WATCHER.lock().unwrap_or_else(PoisonError::into_inner);
-    let pid = subreaper::start(|| command.spawn())?;
+    let pid = subreaper::start(|| Ok(command.spawn()?.id().cast_signed()))?;
     *watcher = Some(Watcher { pid, _pipe: pipe });
     Ok(pid)
 }

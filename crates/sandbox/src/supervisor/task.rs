@@ -2,19 +2,20 @@
 //! decides by the rules of the task, and no path can change between a check and its use.
 
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
     fs::{File, OpenOptions},
     io,
     os::{
         fd::OwnedFd,
-        unix::{fs::FileTypeExt, fs::OpenOptionsExt, process::CommandExt},
+        unix::fs::{FileTypeExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
-    process::{Command, Stdio},
     vec,
 };
 
 use agenix_protocol::byte_escape::decode_os;
+use agenix_sys::ChildProgram;
 use rustix::{
     fs::{OFlags, fcntl_setfl},
     process::Pid,
@@ -65,25 +66,17 @@ pub(super) fn start(
         file.try_clone().map_err(|error| Fault::of(step, "copy the file", error))
     };
     let files = opened.map(copy).collect::<Result<_, _>>()?;
-    let mut argv = start.argv.iter().map(|argument| decode_os(argument));
-    let mut command = Command::new(&program);
-    command
-        .arg0(argv.next().unwrap_or_else(|| program.clone().into_os_string()))
-        .args(argv)
-        .env_clear()
-        .envs(environment)
-        .current_dir(&cwd)
-        .stdin(Stdio::from(stdin))
-        .stdout(Stdio::from(stdout))
-        .stderr(Stdio::from(stderr))
-        .process_group(0);
-    if let Some(bytes) = start.memory {
-        agenix_sys::limit_data(&mut command, bytes)
-            .map_err(|error| Fault::of(Step::Limits, "the limit of memory", error))?;
+    let args: Vec<OsString> = start.argv.iter().map(|argument| decode_os(argument)).collect();
+    let mut child = ChildProgram::new(&program, &environment, [stdin, stdout, stderr]);
+    child.args = args.iter().map(OsString::as_os_str).collect();
+    if args.is_empty() {
+        child.args.push(program.as_os_str());
     }
-    let child =
-        command.spawn().map_err(|error| Fault::of(Step::Exec, format!("'{}'", program.display()), error))?;
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    child.cwd = Some(cwd);
+    child.data_limit = start.memory;
+    let pid =
+        child.start().map_err(|error| Fault::of(Step::Exec, format!("'{}'", program.display()), error))?;
+    let pid = Pid::from_raw(pid);
     let pid = pid.ok_or_else(|| Fault::new(Step::Exec, "the task has no process id"))?;
     Ok(StartedTask { pid, files })
 }
@@ -91,7 +84,7 @@ pub(super) fn start(
 /// Returns the environment of a task: what the sandbox sets, what the worker passes, what the plan
 /// sets, and what the worker sets. A plan sets only variables that the profile names, because
 /// others change which code programs load.
-fn environment(sandbox: &Sandbox, start: &TaskStart) -> Result<Vec<(OsString, OsString)>, Fault> {
+fn environment(sandbox: &Sandbox, start: &TaskStart) -> Result<BTreeMap<OsString, OsString>, Fault> {
     let TaskStart { env: of_plan, worker_env, .. } = start;
     let permitted = &sandbox.setup.profile.env;
     if let Some((name, _)) = of_plan.iter().find(|(name, _)| !permitted.contains(name)) {

@@ -52,7 +52,7 @@ impl Supervisor {
         let scratch = root.directory()?;
         let settings = Settings { scratch: scratch.path(), ..settings };
         let (mut command, connection) = prepare(&settings)?;
-        let pid = subreaper::start(|| command.spawn())?;
+        let pid = subreaper::start(|| Ok(command.spawn()?.id().cast_signed()))?;
         let control_group = settings.control_group.clone();
         let memory_events = control_group.as_ref().and_then(|group| MemoryEvents::of(group.path()));
         let outer = OuterProcess { pid, has_ended: false, _scratch: scratch, control_group, hold: None };
