@@ -59,11 +59,11 @@ pub(crate) fn seeds(seeds: &Seeds) -> anyhow::Result<()> {
     simulate("seeds", &args)
 }
 
-/// Runs the seeds of `cargo xtask test`: some of them twice, then ten thousand once.
+/// Runs the seeds of `cargo xtask test`: some of them twice, then all of them once.
 pub(crate) fn test() -> anyhow::Result<()> {
     let steps = "--steps=60".to_owned();
-    simulate("seeds", &["--seeds=300".to_owned(), "--twice".to_owned(), steps.clone()])?;
-    simulate("seeds", &["--seeds=10000".to_owned(), steps])
+    simulate("seeds", &["--seeds=100".to_owned(), "--twice".to_owned(), steps.clone()])?;
+    simulate("seeds", &["--seeds=3000".to_owned(), steps])
 }
 
 /// Runs the seeds of `cargo xtask test` on both stores. The halves run at the same time, each with
@@ -72,8 +72,8 @@ pub(crate) fn test_both_stores(report: &mut Report) -> anyhow::Result<()> {
     let halves = (tools::postgres(report), tools::postgres(report));
     let (Some(first), Some(second)) = halves else { return Ok(()) };
     thread::scope(|scope| {
-        let second = scope.spawn(|| on_cluster(&second, 100, 100, 60));
-        let first = on_cluster(&first, 0, 100, 60);
+        let second = scope.spawn(|| on_cluster(&second, 40, 40, 60));
+        let first = on_cluster(&first, 0, 40, 60);
         let second = second.join().map_err(|_| anyhow!("the second half of the seeds has panicked"))?;
         first.and(second)
     })
@@ -100,7 +100,7 @@ pub(crate) fn crash_images(every_byte: bool) -> anyhow::Result<()> {
 
 /// Opens the files of the scenarios of `cargo xtask test`. The nightly run has all scenarios.
 pub(crate) fn test_crash_images() -> anyhow::Result<()> {
-    simulate("images", &["--seeds=4".to_owned()])
+    simulate("images", &["--seeds=2".to_owned()])
 }
 
 fn simulate(command_name: &str, args: &[String]) -> anyhow::Result<()> {
