@@ -62,17 +62,14 @@ impl Limit {
     /// Returns the earliest time at which the rate allows another start.
     pub fn begins_at(&self, now: Timestamp) -> Timestamp {
         let Some(gap) = self.gap_ms() else { return now };
-        // All starts of a period may happen at once.
-        let burst = gap.saturating_mul(self.terms.rate.unwrap_or(1).saturating_sub(1));
-        Timestamp(self.spread_until.max(now).0.saturating_sub(burst)).max(now)
+        Timestamp(self.spread_until.max(now).0.saturating_sub(self.burst_ms(gap))).max(now)
     }
 
     /// Returns the number of jobs that may start at `now`, one after another.
     pub fn free_starts(&self, now: Timestamp) -> u64 {
         let slots = self.terms.concurrency.map_or(u64::MAX, |most| most.saturating_sub(self.active));
         let Some(gap) = self.gap_ms() else { return slots };
-        let burst = gap.saturating_mul(self.terms.rate.unwrap_or(1).saturating_sub(1));
-        let rest = now.plus_ms(burst).0.checked_sub(self.spread_until.max(now).0);
+        let rest = now.plus_ms(self.burst_ms(gap)).0.checked_sub(self.spread_until.max(now).0);
         rest.map_or(0, |rest| (rest / gap + 1).min(slots))
     }
 
@@ -102,6 +99,12 @@ impl Limit {
 
     fn gap_ms(&self) -> Option<u64> {
         self.terms.rate.map(|rate| self.terms.period_ms.div_ceil(rate.max(1)).max(1))
+    }
+
+    /// Returns how far starts may be ahead of one each `gap`, because all starts of a period may
+    /// happen at once.
+    fn burst_ms(&self, gap: u64) -> u64 {
+        gap.saturating_mul(self.terms.rate.unwrap_or(1).saturating_sub(1))
     }
 }
 
