@@ -83,18 +83,15 @@ impl PgTxn<'_> {
         if is_outdated {
             ready = ReadyJobs::default();
         }
-        let mut own = Vec::new();
         for job in self.new_ready_jobs() {
             let lane = sql_types::lane(job.lane);
             // The index does not have the jobs of this transaction yet. Bounds of the lane are
             // locked when the lane is read.
             let is_only = self.lanes.ready_from(lane) == END && !self.lanes.is_bounded(lane);
             if self.lanes.queue_of(lane).is_some_and(|queue| !paused.contains(queue)) {
-                own.push((lane, is_only, job.clone()));
+                let own = LockedJob { job: job.clone(), has_plan: true };
+                ready.add_own(lane, position_of(job), own, is_only);
             }
-        }
-        for (lane, is_only, job) in own {
-            ready.add_own(lane, position_of(&job), LockedJob { job, has_plan: true }, is_only);
         }
         self.add_own_ready();
         let now = all.iter().map(|request| request.now).max().unwrap_or_default();
