@@ -13,7 +13,10 @@ use std::{
         unix::ffi::{OsStrExt, OsStringExt},
     },
     ptr,
-    sync::atomic::{AtomicI32, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicI32, Ordering},
+    },
 };
 
 use super::{ChildProgram, data_limit};
@@ -36,6 +39,8 @@ struct Steps<'s> {
     stdio: Vec<RawFd>,
     data_limit: Option<libc::rlimit>,
     control_group: Option<RawFd>,
+    /// Signals whose default action the child restores.
+    reset: &'s [libc::c_int],
     /// Error number of the step that failed, or 0.
     error: AtomicI32,
 }
@@ -58,6 +63,7 @@ pub(super) fn start(program: ChildProgram<'_>) -> io::Result<i32> {
         stdio: streams.iter().map(AsRawFd::as_raw_fd).collect(),
         data_limit: program.data_limit.map(data_limit).transpose()?,
         control_group: program.control_group.as_ref().map(AsRawFd::as_raw_fd),
+        reset: signals_to_reset(),
         error: AtomicI32::new(0),
     };
     let pid = without_signals(|| clone(&steps))?;
@@ -179,36 +185,51 @@ impl Steps<'_> {
             {
                 return;
             }
-            reset_signals();
+            reset_signals(self.reset);
             libc::execve(self.program.as_ptr(), self.args.as_ptr(), self.env.as_ptr());
         }
     }
 }
 
-/// Lets the child handle signals as a new program does, and then unblocks them. Ignored signals
-/// stay ignored, without SIGPIPE, which the Rust runtime ignores.
+/// Restores the default actions of `signals` in the child, and then unblocks all signals.
 ///
 /// # Safety
 ///
 /// Only a child may call this, because it changes the signal handlers of its process.
 #[allow(unsafe_code)]
-unsafe fn reset_signals() {
+unsafe fn reset_signals(signals: &[libc::c_int]) {
     // SAFETY: an action of zeros is the default action, without flags and with an empty mask. All
-    // pointers are valid during the calls, which cannot fail but for SIGKILL and SIGSTOP.
+    // pointers are valid during the calls, which do not fail for these signals.
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
-        for signal in 1..=LAST_SIGNAL {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(signal, ptr::null(), &raw mut action);
-            let is_handled = ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
-            if is_handled || signal == libc::SIGPIPE {
-                libc::sigaction(signal, &raw const default, ptr::null_mut());
-            }
+        for signal in signals {
+            libc::sigaction(*signal, &raw const default, ptr::null_mut());
         }
         let mut none = MaybeUninit::uninit();
         libc::sigemptyset(none.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
     }
+}
+
+/// Returns the signals that this process handled at its first start of a child, and SIGPIPE, which
+/// the Rust runtime ignores. execve(2) resets handlers that were set since then.
+fn signals_to_reset() -> &'static [libc::c_int] {
+    static SIGNALS: OnceLock<Vec<libc::c_int>> = OnceLock::new();
+    SIGNALS.get_or_init(|| {
+        let is_reset = |signal: &libc::c_int| *signal == libc::SIGPIPE || is_handled(*signal);
+        (1..=LAST_SIGNAL).filter(is_reset).collect()
+    })
+}
+
+#[allow(unsafe_code)]
+fn is_handled(signal: libc::c_int) -> bool {
+    // SAFETY: an action of zeros is a valid value, and the call writes another one to it.
+    let action = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, ptr::null(), &raw mut action);
+        action.sa_sigaction
+    };
+    ![libc::SIG_DFL, libc::SIG_IGN].contains(&action)
 }
 
 /// Reaps a child that ends by itself.
