@@ -3,7 +3,7 @@
 mod bad_input;
 mod bounds;
 mod browser;
-mod client;
+pub(crate) mod client;
 mod conformance;
 mod dashboard;
 mod events;

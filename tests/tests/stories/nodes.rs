@@ -2,6 +2,7 @@
 
 mod bucket;
 mod failover;
+mod limits;
 mod moving;
 mod order;
 mod pooled;

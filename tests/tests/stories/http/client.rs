@@ -10,38 +10,38 @@ use e2e::{Agq, Lab};
 use serde_json::Value;
 
 /// HTTP address of agq, and the key for its requests.
-pub(super) struct Http {
+pub(crate) struct Http {
     address: String,
     key: String,
 }
 
 /// Response of agq.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     /// Headers by their names in lower case.
-    pub(super) headers: BTreeMap<String, String>,
+    pub(crate) headers: BTreeMap<String, String>,
     /// Body as JSON, or null if the body is not JSON.
-    pub(super) body: Value,
-    pub(super) text: String,
+    pub(crate) body: Value,
+    pub(crate) text: String,
 }
 
 impl Http {
-    pub(super) fn of(lab: &Lab, agq: &Agq) -> Self {
+    pub(crate) fn of(lab: &Lab, agq: &Agq) -> Self {
         Self::with_key(agq, lab.key())
     }
 
-    pub(super) fn with_key(agq: &Agq, key: &str) -> Self {
+    pub(crate) fn with_key(agq: &Agq, key: &str) -> Self {
         Self { address: agq.http_address(), key: key.to_owned() }
     }
 
     /// Opens a connection, for tests that send raw bytes.
-    pub(super) fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         TcpStream::connect(&self.address).unwrap()
     }
 
     /// Returns the text of a request. `path` is relative to `/ojs/v1` unless it begins with `//`.
-    pub(super) fn request(&self, method: &str, path: &str, body: &str) -> String {
+    pub(crate) fn request(&self, method: &str, path: &str, body: &str) -> String {
         let path = path
             .strip_prefix('/')
             .filter(|rest| rest.starts_with('/'))
@@ -57,49 +57,49 @@ impl Http {
         )
     }
 
-    pub(super) fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
         self.send(self.request(method, path, body).as_bytes())
     }
 
     /// Sends raw bytes, and returns the response.
-    pub(super) fn send(&self, bytes: &[u8]) -> Answer {
+    pub(crate) fn send(&self, bytes: &[u8]) -> Answer {
         let mut stream = self.connect();
         stream.write_all(bytes).unwrap();
         Answer::read(&mut BufReader::new(stream))
     }
 
-    pub(super) fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         let answer = self.ask("GET", path, "");
         assert_eq!(answer.status, 200, "{path}: {}", answer.text);
         answer.body
     }
 
-    pub(super) fn post(&self, path: &str, body: &str) -> Value {
+    pub(crate) fn post(&self, path: &str, body: &str) -> Value {
         let answer = self.ask("POST", path, body);
         assert!((200..300).contains(&answer.status), "{path} {body}: {} {}", answer.status, answer.text);
         answer.body
     }
 
     /// Submits a job, and returns its id.
-    pub(super) fn enqueue(&self, json: &str) -> String {
+    pub(crate) fn enqueue(&self, json: &str) -> String {
         self.post("/jobs", json)["job"]["id"].as_str().unwrap().to_owned()
     }
 
     /// Fetches a job of a queue, and waits up to two seconds for it.
-    pub(super) fn fetch(&self, worker: &str, queue: &str) -> Option<Value> {
+    pub(crate) fn fetch(&self, worker: &str, queue: &str) -> Option<Value> {
         let body = format!(r#"{{"queues":["{queue}"],"worker_id":"{worker}","wait_ms":2000}}"#);
         let jobs = self.post("/workers/fetch", &body);
         jobs["jobs"].get(0).cloned()
     }
 
     /// Returns the state of a job.
-    pub(super) fn state(&self, id: &str) -> String {
+    pub(crate) fn state(&self, id: &str) -> String {
         self.get(&format!("/jobs/{id}"))["job"]["state"].as_str().unwrap().to_owned()
     }
 }
 
 impl Answer {
-    pub(super) fn read(from: &mut impl BufRead) -> Self {
+    pub(crate) fn read(from: &mut impl BufRead) -> Self {
         let mut line = String::new();
         from.read_line(&mut line).unwrap();
         let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
@@ -119,7 +119,7 @@ impl Answer {
     }
 
     /// Returns the error code of the response.
-    pub(super) fn code(&self) -> &str {
+    pub(crate) fn code(&self) -> &str {
         self.body["error"]["code"].as_str().unwrap_or_default()
     }
 }
