@@ -240,3 +240,16 @@ fn wait_for(pid: libc::pid_t) {
         && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
     {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{LAST_SIGNAL, signals_to_reset};
+
+    #[test]
+    fn signals_to_reset_are_the_handled_ones_and_sigpipe() {
+        let reset = signals_to_reset();
+        // The Rust runtime handles SIGSEGV, and ignores SIGPIPE.
+        assert!([libc::SIGSEGV, libc::SIGPIPE].iter().all(|signal| reset.contains(signal)), "{reset:?}");
+        assert!(![libc::SIGKILL, libc::SIGSTOP, LAST_SIGNAL].iter().any(|signal| reset.contains(signal)));
+    }
+}

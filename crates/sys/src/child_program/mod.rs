@@ -37,7 +37,7 @@ pub struct ChildProgram<'p> {
     /// Stdin, stdout and stderr, in this order.
     pub stdio: [OwnedFd; 3],
     /// Maximum number of bytes of the data of the child, and of each of its children: its heap and
-    /// its private writable mappings (`RLIMIT_DATA`). A lower limit of this process stays.
+    /// its private writable mappings (`RLIMIT_DATA`). A lower hard limit of this process stays.
     pub data_limit: Option<u64>,
     /// File `cgroup.procs` of the control group that the child joins before it can start others.
     #[cfg(target_os = "linux")]
