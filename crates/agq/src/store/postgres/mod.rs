@@ -181,7 +181,7 @@ impl PostgresStore {
         settings: PostgresSettings,
     ) -> anyhow::Result<Self> {
         let runtime = Handle::current();
-        let pool = access.pool(settings.connections - WRITERS);
+        let pool = Pool::new(access.clone(), settings.connections - WRITERS);
         let (notices, outgoing_notices) = mpsc::channel(MAX_NOTICES);
         let ready_notices = Arc::<ReadyNotices>::default();
         let mut writers = Vec::new();

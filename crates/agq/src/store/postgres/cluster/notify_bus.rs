@@ -218,7 +218,7 @@ impl NotifyBus {
     /// Listens until the connection fails, or not even this node's own notifications arrive.
     async fn listen(&self, tell: &impl Fn(Bytes, Bytes), is_disconnected: &mut bool) -> Result<()> {
         let mut listener = within(CONNECT_TIMEOUT, async {
-            let mut listener = PgListener::connect_with(&self.access.plain_pool(1)).await?;
+            let mut listener = PgListener::connect_with(&self.access.pool_of_listener()).await?;
             listener.listen_all([NODES, JOBS, LISTS, MESSAGES]).await?;
             Ok(listener)
         })

@@ -19,7 +19,7 @@ use crate::store::{
         connection::{
             dedicated::DedicatedConnection,
             open::{ConnectOptions, TAKES_WRITES},
-            session::within,
+            timeout::within,
         },
     },
 };

@@ -7,6 +7,7 @@ pub(crate) mod open;
 pub(crate) mod pool;
 pub(crate) mod round_trip;
 pub(crate) mod session;
+pub(crate) mod timeout;
 
 pub(crate) use self::{
     dedicated::DedicatedConnection,
@@ -15,5 +16,6 @@ pub(crate) use self::{
     open::ConnectOptions,
     pool::Pool,
     round_trip::{Answers, Param, RoundTrip, RoundTripFailure, Statement},
-    session::{DatabaseSession, within},
+    session::DatabaseSession,
+    timeout::within,
 };

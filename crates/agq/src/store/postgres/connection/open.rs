@@ -6,16 +6,10 @@ use std::{fmt::Write, sync::Arc, time::Duration};
 use sqlx::{
     AssertSqlSafe, Connection, Error, PgConnection, PgPool, Result, Row,
     postgres::{PgConnectOptions, PgPoolOptions},
-    query_scalar, raw_sql,
+    raw_sql,
 };
 
-use crate::store::postgres::{
-    CONNECT_TIMEOUT,
-    connection::{
-        pool::{CHECK_TIMEOUT, Pool},
-        session::within,
-    },
-};
+use crate::store::postgres::{CONNECT_TIMEOUT, connection::timeout::within};
 
 /// Maximum time between two statements of a transaction. Only the work of agq takes place in that
 /// time, and a large submission needs some.
@@ -92,26 +86,15 @@ impl ConnectOptions {
         .await
     }
 
-    /// Creates a pool, which opens connections when needed, and checks each before each use.
-    pub(crate) fn pool(&self, most: u32) -> Pool {
-        Pool::new(self.plain_pool(most))
-    }
-
-    /// Creates a pool for a single user, which keeps its connection.
-    pub(crate) fn plain_pool(&self, most: u32) -> PgPool {
+    /// Creates a pool for a listener, which keeps its connection.
+    pub(crate) fn pool_of_listener(&self) -> PgPool {
         let access = self.clone();
         PgPoolOptions::new()
-            .max_connections(most)
+            .max_connections(1)
             .acquire_timeout(CONNECT_TIMEOUT)
             .after_connect(move |connection, _| {
                 let access = access.clone();
                 Box::pin(async move { access.prepare(connection, &[]).await })
-            })
-            // After a failover an old primary may still be there, and answer from its old data.
-            .test_before_acquire(false)
-            .before_acquire(|connection, _| {
-                let takes_writes = query_scalar(TAKES_WRITES).fetch_one(connection);
-                Box::pin(within(CHECK_TIMEOUT, takes_writes))
             })
             .connect_lazy_with(self.options.clone())
     }

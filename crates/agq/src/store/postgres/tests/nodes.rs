@@ -26,7 +26,7 @@ use crate::store::{
 /// Returns a node without a store, which sends heartbeats only on request, and a pool.
 fn alone(database: &Database) -> (Nodes, Pool) {
     let access = ConnectOptions::new(database.url().parse().unwrap(), None);
-    let pool = access.pool(2);
+    let pool = Pool::new(access.clone(), 2);
     (Nodes::new(Duration::from_secs(30), access, Arc::default()), pool)
 }
 

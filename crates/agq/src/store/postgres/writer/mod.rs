@@ -234,6 +234,7 @@ impl PgWriter {
                     return Ok(effects);
                 }
                 Err(failure) => {
+                    self.pool.note(&failure.error);
                     // The lanes in the cache may have existed in this transaction only.
                     self.lanes.clear();
                     // A server that takes no writes has done nothing, and another server may be
