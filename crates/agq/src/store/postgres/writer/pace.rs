@@ -7,7 +7,7 @@ use crate::store::batching_policy::BatchSizePredictor;
 /// Parts of the moving average of the time for a batch. The newest batch is one of them.
 const PARTS: u32 = 8;
 /// Maximum time that counts for a batch. A batch that waits for locks takes longer.
-const MAX_TIME: Duration = Duration::from_millis(5);
+const MAX_TIME: Duration = Duration::from_millis(20);
 /// Number of writes from which on a batch does not wait. With fewer, the writes of two groups of
 /// submitters share the round trips and the commit. With more, the database had better work for one
 /// group while agq answers the other.
