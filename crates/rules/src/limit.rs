@@ -89,7 +89,12 @@ impl Limit {
 
     /// Counts the end of a job.
     pub fn ended(self) -> Self {
-        Self { active: self.active.saturating_sub(1), ..self }
+        self.less(1)
+    }
+
+    /// Counts the ends of `ended` jobs.
+    pub fn less(self, ended: u64) -> Self {
+        Self { active: self.active.saturating_sub(ended), ..self }
     }
 
     /// Returns true if the limit delays no job at `now`; the store may remove it if unused.
@@ -126,6 +131,7 @@ mod tests {
         assert!(!full.admits(now) && full.ended().admits(now));
         assert!(!limit(Some(0), None).admits(now));
         assert_eq!((full.admits_from(now), full.ended().admits_from(now)), (None, Some(now)));
+        assert_eq!((full.less(2), full.less(9).active), (full.ended().ended(), 0));
     }
 
     #[test]

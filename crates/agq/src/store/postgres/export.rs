@@ -26,6 +26,7 @@ use crate::store::{
         connection::{ConnectOptions, DatabaseSession, RoundTrip},
         keyspace::{bytes, entry_of},
         lane_cache::{self, lane_of},
+        limit_ends::{document_in, documents},
         migrate, options, queries, sql_types,
         txn::{
             bulk_insert::{Deltas, JobRows, put_results},
@@ -72,7 +73,9 @@ pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Re
     if !is_empty.try_get::<bool, _>(0)? {
         bail!("{place} is not empty, and what is in it is not overwritten: make another database");
     }
-    session.script("DELETE FROM agq.totals; DELETE FROM agq.paused; DELETE FROM agq.notes")?;
+    session.script(
+        "DELETE FROM agq.totals; DELETE FROM agq.paused; DELETE FROM agq.notes; DELETE FROM agq.limit_ends",
+    )?;
     let mut buffer = ImportBuffer::default();
     while let Some(record) = from.take()? {
         buffer.put(session, record)?;
@@ -118,8 +121,8 @@ fn export_all(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<
         sink(ExportRecord::Worker { worker, registration: row.try_get(1)? })
     })?;
     export_keys(session, sink)?;
-    session.walk("SELECT kind, id, json FROM agq.notes ORDER BY kind, id", |row| {
-        sink(ExportRecord::Note { kind: row.try_get(0)?, id: row.try_get(1)?, json: row.try_get(2)? })
+    session.walk(documents!("ORDER BY kind, id"), |row| {
+        sink(ExportRecord::Note { kind: row.try_get(0)?, id: row.try_get(1)?, json: document_in(row)? })
     })?;
     let totals = session.row(query(queries::TOTALS))?;
     let totals = totals.as_ref().map_or(Ok(Totals::default()), queries::totals_of)?;

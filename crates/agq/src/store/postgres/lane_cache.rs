@@ -101,6 +101,11 @@ impl LaneCache {
         Ok(number)
     }
 
+    /// Returns true if the lane with this key exists and is cached.
+    pub(super) fn has(&self, key: &LaneKey) -> bool {
+        self.numbers.contains_key(key)
+    }
+
     /// Returns the queue of a lane.
     pub(super) fn queue_of(&self, lane: i32) -> Option<&str> {
         self.lanes.get(&lane).map(|key| &*key.queue)

@@ -48,7 +48,8 @@ impl PostgresStore {
     pub(crate) async fn open_empty(url: &str) -> anyhow::Result<Self> {
         let store = Self::open_beside(url).await?;
         let sql = "TRUNCATE agq.plans, agq.actions, agq.tallies, agq.totals, agq.lanes, agq.paused, agq.jobs, agq.ended, \
-             agq.inputs, agq.results, agq.workers, agq.registrations, agq.keys, agq.list_items, agq.scores, agq.leader, agq.notes, agq.lane_counts RESTART IDENTITY; \
+             agq.inputs, agq.results, agq.workers, agq.registrations, agq.keys, agq.list_items, agq.scores, agq.leader, agq.notes, agq.lane_counts, \
+             agq.limit_ends RESTART IDENTITY; \
              ALTER SEQUENCE agq.turns RESTART; ALTER SEQUENCE agq.key_numbers RESTART";
         sqlx::raw_sql(sql).execute(&store.pool).await?;
         store.nodes.send_heartbeat().await?;

@@ -22,6 +22,7 @@ pub(crate) mod connection;
 mod export;
 mod keyspace;
 mod lane_cache;
+mod limit_ends;
 #[cfg(feature = "simulation")]
 mod manual;
 mod old_snapshots;

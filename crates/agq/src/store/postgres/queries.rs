@@ -22,6 +22,7 @@ use crate::store::{
         codec::{decode, or_skip, readable},
         connection::Pool,
         lane_cache::lane_of,
+        limit_ends::{document_in, documents},
         sql_types,
     },
 };
@@ -330,10 +331,9 @@ pub(super) async fn documents_after(
     after: &str,
     limit: usize,
 ) -> Result<Vec<(String, String)>> {
-    let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 AND id > $2 ORDER BY id LIMIT $3";
-    let rows =
-        query(sql).bind(kind.as_str()).bind(after).bind(sql_types::limit(limit)).fetch_all(pool).await?;
-    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    let sql = query(documents!("WHERE kind = $1 AND id > $2 ORDER BY id LIMIT $3"));
+    let rows = sql.bind(kind.as_str()).bind(after).bind(sql_types::limit(limit)).fetch_all(pool).await?;
+    rows.iter().map(|row| Ok((row.try_get("id")?, document_in(row)?))).collect()
 }
 
 pub(super) async fn lanes(pool: &Pool) -> Result<Vec<LaneSummary>> {

@@ -30,6 +30,7 @@ use crate::store::{
     postgres::{
         PostgresStore,
         codec::readable,
+        limit_ends::{document_in, documents},
         old_snapshots, quantities,
         queries::{self, job_ids, page_of},
         sql_types,
@@ -237,9 +238,9 @@ impl JobStore for PostgresStore {
 
 impl DocumentStore for PostgresStore {
     fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>> {
-        let sql = query_scalar("SELECT json FROM agq.notes WHERE kind = $1 AND id = $2");
+        let sql = query(documents!("WHERE kind = $1 AND id = $2"));
         let sql = sql.bind(kind.as_str()).bind(id.to_owned());
-        self.query(async move |pool| sql.fetch_optional(&pool).await)
+        self.query(async move |pool| sql.fetch_optional(&pool).await?.as_ref().map(document_in).transpose())
     }
 
     fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>> {

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use sqlx::{Connection, Error, PgConnection, Row, query, query_scalar, raw_sql};
 
 use crate::store::{
-    AckLevel, DocumentKind, JobStore, StoredPlan,
+    AckLevel, DocumentKind, DocumentStore, JobStore, StoredPlan,
     postgres::{
         PostgresStore,
         tests::making::{NOW, ack, cancel, claim, claimants, fresh_node, node, number, own, plain, submit},
@@ -18,7 +18,7 @@ use crate::store::{
 };
 
 /// Opens a foreign session on the database, and runs `sql` in a transaction that stays open.
-async fn stranger(database: &Database, sql: &'static str) -> PgConnection {
+pub(super) async fn other_session(database: &Database, sql: &'static str) -> PgConnection {
     let mut connection = PgConnection::connect(&database.url()).await.unwrap();
     raw_sql("BEGIN").execute(&mut connection).await.unwrap();
     raw_sql(sql).execute(&mut connection).await.unwrap();
@@ -84,8 +84,10 @@ async fn nodes_do_not_deadlock_on_limits() {
         nodes.iter().enumerate().map(|(at, node)| tokio::spawn(work_under_limits(at, Arc::clone(node))));
     let done: usize = join_all(all).await.into_iter().map(Result::unwrap).sum();
     assert!(done > 0);
-    let active = "SELECT sum((json::json->>'active')::bigint)::bigint FROM agq.notes WHERE kind = 'limit'";
-    assert_eq!(number(&nodes[0], active).await, 0);
+    for (key, json) in nodes[0].documents(DocumentKind::Limit).await.unwrap() {
+        let limit: Limit = serde_json::from_str(&json).unwrap();
+        assert_eq!(limit.active, 0, "{key}");
+    }
     assert_eq!(deadlocks(&database, nodes).await, 0);
 }
 
@@ -133,7 +135,7 @@ async fn claim_skips_a_locked_limit() {
     let jobs = vec![own("a-0", None, Some("k1")), own("a-1", None, Some("k2"))];
     submit(&store, "a", Needs::default(), jobs).await.unwrap();
     let lock = "SELECT FROM agq.notes WHERE kind = 'limit' AND id = 'k1' FOR UPDATE";
-    let mut other = stranger(&database, lock).await;
+    let mut other = other_session(&database, lock).await;
     assert_eq!(got(&store, 2).await, ["a-1"]);
     // A closed connection may hold its locks for a moment longer.
     raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
@@ -145,7 +147,7 @@ async fn make_limits_does_not_wait_for_existing_limits() {
     let (database, store) = fresh_node().await;
     submit(&store, "a", Needs::default(), vec![own("a-0", None, Some("k1"))]).await.unwrap();
     let change = "UPDATE agq.notes SET json = json WHERE kind = 'limit' AND id = 'k1'";
-    let other = stranger(&database, change).await;
+    let other = other_session(&database, change).await;
     let keys = ["k1", "k2"].map(str::to_owned);
     let made = store
         .write(AckLevel::Visible, move |batch| make::<Limit>(batch.session, DocumentKind::Limit, &keys))
@@ -160,7 +162,7 @@ async fn locked_job_delays_only_its_own_writes() {
     let (database, store) = fresh_node().await;
     let jobs = ["a-0", "a-1", "a-2"].map(plain).to_vec();
     submit(&store, "a", Needs::default(), jobs).await.unwrap();
-    let other = stranger(&database, "SELECT FROM agq.jobs WHERE job_id = 'a-0' FOR UPDATE").await;
+    let other = other_session(&database, "SELECT FROM agq.jobs WHERE job_id = 'a-0' FOR UPDATE").await;
     // A later write about the same job stays behind the first one, however often it is submitted.
     let (locked, again) = (cancel(&store, "a-0"), cancel(&store, "a-0"));
     assert!(cancel(&store, "a-1").await.unwrap().unwrap().is_some());
@@ -177,7 +179,7 @@ async fn late_writes_keep_their_order_for_queues_and_plans() {
     let (database, store) = fresh_node().await;
     store.set_paused("q", true).await.unwrap();
     let locks = "SELECT FROM agq.paused FOR UPDATE; SELECT FROM agq.plans FOR UPDATE";
-    let other = stranger(&database, locks).await;
+    let other = other_session(&database, locks).await;
     let plan_id = PlanId::new("p").unwrap();
     let (deleted, resumed) = (store.delete_plan(&plan_id, None), store.set_paused("q", false));
     // The queue of the writer is worked off, so both have met the locks.

@@ -3,6 +3,7 @@
 mod between_nodes;
 mod budgets;
 mod connections;
+mod limits;
 mod long_keys;
 mod making;
 mod many_lanes;

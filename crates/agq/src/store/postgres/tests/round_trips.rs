@@ -183,6 +183,32 @@ async fn unique_jobs_of_one_batch_share_round_trips() {
     assert_eq!(round_trips_of_checked(&store, "many", 30).await, few);
 }
 
+/// Number of round trips of the write that holds the writer in [`in_one_batch`].
+const OF_HOLDING: u64 = 2;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unique_jobs_under_limits_take_two_round_trips_and_their_claims_two_more() {
+    let (_database, store) = &fresh_node().await;
+    // The first rounds prepare the statements, and make the lanes.
+    for round in ["first", "second", "third"] {
+        let before = round_trips(store).await;
+        let added = (0..3).map(|n| {
+            let (action, kind, limit) = (format!("{round}-{n}"), format!("{round} {n}"), format!("l{n}"));
+            let job = own(&format!("{action}-0"), Some(&kind), Some(&limit));
+            async move { submit(store, &action, Needs::default(), vec![job]).await }
+        });
+        in_one_batch(store, join_all(added)).await;
+        let after = round_trips(store).await;
+        let claims = store.claim(claimants(3), NOW, 0).await.unwrap();
+        let end = round_trips(store).await;
+        for claim in claims.iter().flatten() {
+            ack(store, &claim.job.job_id).await;
+        }
+        let taken = (after - before - OF_COUNTING - OF_HOLDING, end - after - OF_COUNTING);
+        assert!(round != "third" || taken == (2, 4), "{taken:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn unique_jobs_of_one_batch_see_each_other() {
     let (_database, store) = fresh_node().await;

@@ -128,7 +128,8 @@ impl PgTxn<'_> {
     fn make_actions(&mut self, actions: &[&NewAction]) -> Result<MadeActions> {
         let lanes = lanes_of(self.session, self.lanes, actions)?;
         let mut opening = Opening::default();
-        opening.make_actions(actions, lanes)?;
+        opening.make_actions(actions)?;
+        opening.hold_lanes(lanes);
         let reads = opening.send(self.session).map_err(|failure| failure.error)?;
         self.reads.held_lanes.extend(reads.held_lanes);
         reads.made.ok_or(Error::RowNotFound)
@@ -190,6 +191,7 @@ impl PgTxn<'_> {
         let turns = self.session.rows(query(turns).bind(sql_types::limit(jobs.len())))?;
         let turns = turns.iter().map(|row| row.try_get(0).map(sql_types::count));
         let turns = turns.collect::<Result<Vec<u64>>>()?;
+        self.hold_changed_limits(jobs.iter())?;
         self.buffer_jobs(action, needs, terms, jobs, turns.into_iter(), now)?;
         let total_jobs = action.total_jobs + jobs.len() as u64;
         self.put_action(&Action { total_jobs, ..action.clone() })?;
@@ -228,7 +230,7 @@ impl PgTxn<'_> {
             self.inputs.1.push(new.input.to_string());
             self.put_job(None, &job);
         }
-        self.put_own_documents(jobs)?;
+        self.put_own_documents(jobs);
         self.events.push(events::created(action, jobs.len()));
         Ok(())
     }

@@ -194,6 +194,23 @@ pub(crate) fn put_results(round_trip: &mut RoundTrip, results: BTreeMap<JobId, S
     round_trip.call(&PUT_RESULTS, vec![Param::Texts(ids), Param::Texts(texts)]);
 }
 
+/// Statement that adds to the ends of jobs with limits. Each node has a shard, so rows differ.
+const ADD_LIMIT_ENDS: Statement = Statement {
+    name: "agq_add_limit_ends",
+    sql: "INSERT INTO agq.limit_ends AS l SELECT n.limit_key, $1::smallint, n.ended \
+          FROM unnest($2::text[], $3::bigint[]) AS n (limit_key, ended) \
+          ON CONFLICT (limit_key, shard) DO UPDATE SET ended = l.ended + EXCLUDED.ended",
+};
+
+/// Adds numbers of ended jobs, by the keys of their limits.
+pub(crate) fn add_limit_ends(round_trip: &mut RoundTrip, shard: i16, ends: BTreeMap<String, u64>) {
+    if ends.is_empty() {
+        return;
+    }
+    let (keys, counts) = ends.into_iter().map(|(key, ended)| (key, sql_types::wide(ended))).unzip();
+    round_trip.call(&ADD_LIMIT_ENDS, vec![Param::Short(shard), Param::Texts(keys), Param::Wides(counts)]);
+}
+
 #[derive(Default)]
 pub(crate) struct Deltas {
     tallies: BTreeMap<ActionId, TallyDelta>,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use agenix_protocol::ids::{JobId, PlanId};
 use agenix_rules::{
-    job::{self, Job, JobState, NewJob, RuleOutcome},
+    job::{self, Job, NewJob, RuleOutcome},
     rejection::Rejection,
 };
 use sqlx::{Error, Result, Row, postgres::PgRow};
@@ -15,18 +15,18 @@ use crate::store::{
     dedup::{DedupResult, deduplicate},
     postgres::{
         connection::{Param, RoundTrip, Statement},
-        txn::{PgTxn, checks::Checks},
+        sql_types,
+        txn::{PgTxn, checks::Checks, made_actions::MadeActions},
     },
 };
 
-const ACTIONS: Statement = Statement {
-    name: "agq_hold_actions",
-    sql: "SELECT action_id FROM agq.actions WHERE action_id = ANY ($1::text[]) ORDER BY action_id FOR UPDATE",
-};
-/// Statement that locks plans against deletion.
-const PLANS: Statement = Statement {
-    name: "agq_hold_plans",
-    sql: "SELECT plan_id FROM agq.plans WHERE plan_id = ANY ($1::text[]) ORDER BY plan_id FOR KEY SHARE",
+/// Statement that reads which of the actions `$1` exist, locks the plans `$2` against deletion, and
+/// takes `$3` turns.
+const CHECK: Statement = Statement {
+    name: "agq_check_actions",
+    sql: "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = ANY ($2::text[]) ORDER BY plan_id FOR KEY SHARE) \
+         SELECT ARRAY(SELECT action_id FROM agq.actions WHERE action_id = ANY ($1::text[])), \
+         ARRAY(SELECT plan_id FROM held), ARRAY(SELECT nextval('agq.turns') FROM generate_series(1, $3::bigint))",
 };
 
 /// Jobs that decide whether others are added, and those among them that are the first of a kind.
@@ -36,11 +36,34 @@ pub(crate) struct CheckedJobs {
     pub(crate) jobs: BTreeMap<JobId, Job>,
 }
 
-/// Stored records that decide whether actions are added.
-struct CheckReads {
+/// Ids of actions and plans that exist, and turns for the jobs of new actions.
+pub(crate) struct CheckReads {
     actions: HashSet<String>,
     plans: HashSet<String>,
-    checked: CheckedJobs,
+    turns: Vec<u64>,
+}
+
+impl CheckReads {
+    /// Adds the statement that reads what decides about `actions`, and returns its place.
+    pub(crate) fn call(actions: &[&NewAction], round_trip: &mut RoundTrip) -> usize {
+        let plans: BTreeSet<&str> = actions.iter().flat_map(|new| new.plans()).map(PlanId::as_str).collect();
+        let jobs = actions.iter().map(|new| new.jobs.len()).sum();
+        let params = vec![
+            Param::texts(actions.iter().map(|new| new.action.action_id.as_str())),
+            Param::texts(plans),
+            Param::Wide(sql_types::limit(jobs)),
+        ];
+        round_trip.call(&CHECK, params)
+    }
+
+    pub(crate) fn from_rows(rows: &[PgRow]) -> Result<Self> {
+        let row = rows.first().ok_or(Error::RowNotFound)?;
+        let ids = |column| Ok::<_, Error>(row.try_get::<Vec<String>, _>(column)?.into_iter().collect());
+        let turns: Vec<i64> = row.try_get(2)?;
+        let mut turns: Vec<u64> = turns.into_iter().map(sql_types::count).collect();
+        turns.sort_unstable();
+        Ok(Self { actions: ids(0)?, plans: ids(1)?, turns })
+    }
 }
 
 /// Decision about an action.
@@ -54,15 +77,18 @@ enum Admission {
 }
 
 impl PgTxn<'_> {
-    /// Keeps the jobs that decide about new jobs, which the first round trip has locked. Returns
-    /// the limits that jobs may leave.
-    pub(crate) fn keep_checked_jobs(&mut self) -> Vec<String> {
-        let Some(firsts) = self.reads.firsts.take() else { return Vec::new() };
-        let jobs = self.reads.jobs.as_ref().map(|reads| reads.jobs.clone()).unwrap_or_default();
-        let active = jobs.values().filter(|job| job.state == JobState::Active);
-        let limits = active.filter_map(|job| job.ojs.as_ref()?.limit.clone()).collect();
+    /// Keeps the jobs that decide about new jobs, which the first round trip has locked.
+    pub(crate) fn keep_checked_jobs(&mut self) -> Result<()> {
+        let Some(firsts) = self.reads.firsts.take() else { return Ok(()) };
+        let mut jobs = self.reads.jobs.as_ref().map(|reads| reads.jobs.clone()).unwrap_or_default();
+        // A job may have moved from the ended ones to the others between two statements.
+        let missing = firsts.values().filter(|job_id| !jobs.contains_key(*job_id));
+        let missing: BTreeSet<&str> = missing.map(JobId::as_str).collect();
+        if !missing.is_empty() {
+            jobs.append(&mut self.jobs(&missing)?);
+        }
         self.checked = Some(CheckedJobs { firsts, jobs });
-        limits
+        Ok(())
     }
 
     /// Adds actions with jobs that must be unique, or whose ids may be taken. Actions of which none
@@ -79,13 +105,21 @@ impl PgTxn<'_> {
     }
 
     fn add_independent(&mut self, actions: &[&NewAction]) -> Result<Vec<RuleResult<AddOutcome>>> {
-        let reads = self.read_for_checks(actions)?;
+        let checked = match self.checked.take() {
+            Some(checked) => checked,
+            None => self.checked_jobs(actions)?,
+        };
+        let reads = match self.reads.checks.take() {
+            Some(reads) => reads,
+            None => self.check_reads(actions)?,
+        };
         let mut admissions = Vec::with_capacity(actions.len());
         for new in actions {
-            admissions.push(self.admit(new, &reads)?);
+            admissions.push(self.admit(new, &reads, &checked)?);
         }
         let added: Vec<&NewAction> = admissions.iter().filter_map(added_by).collect();
-        let mut added = if added.is_empty() { Vec::new() } else { self.add_actions(&added)? }.into_iter();
+        let mut added =
+            if added.is_empty() { Vec::new() } else { self.add_new(&added, reads.turns)? }.into_iter();
         let mut outcomes = Vec::with_capacity(actions.len());
         for (new, admission) in actions.iter().zip(admissions) {
             outcomes.push(match admission {
@@ -93,33 +127,30 @@ impl PgTxn<'_> {
                 Ok(Admission::Exists) => self.why_not_made(new)?,
                 Ok(Admission::Stands(stands)) => Ok(with_stands(AddOutcome::New, stands)),
                 Ok(Admission::Adds(_, stands)) => {
-                    let added = added.next().ok_or(Error::RowNotFound)?;
-                    if new.booking.is_some() && !matches!(added, Ok(AddOutcome::New)) {
-                        // Another node has added the action since the look. The retry finds it, and
-                        // books nothing.
-                        return Err(Error::RowNotFound);
-                    }
-                    added.map(|added| with_stands(added, stands))
+                    added.next().ok_or(Error::RowNotFound)?.map(|added| with_stands(added, stands))
                 }
             });
         }
         Ok(outcomes)
     }
 
-    /// Reads and locks the records that decide about `actions`.
-    fn read_for_checks(&mut self, actions: &[&NewAction]) -> Result<CheckReads> {
-        let checked = match self.checked.take() {
-            Some(checked) => checked,
-            None => self.checked_jobs(actions)?,
-        };
-        let ids = actions.iter().map(|new| new.action.action_id.as_str());
-        let plans: BTreeSet<&str> = actions.iter().flat_map(|new| new.plans()).map(PlanId::as_str).collect();
+    /// Reads which actions and plans of `actions` exist.
+    fn check_reads(&self, actions: &[&NewAction]) -> Result<CheckReads> {
         let mut round_trip = RoundTrip::default();
-        round_trip.call(&ACTIONS, vec![Param::texts(ids)]);
-        round_trip.call(&PLANS, vec![Param::texts(plans)]);
+        let place = CheckReads::call(actions, &mut round_trip);
         let answers = self.session.send(round_trip).map_err(|failure| failure.error)?;
-        let [actions, plans] = &*answers else { return Err(Error::RowNotFound) };
-        Ok(CheckReads { actions: ids_in(actions)?, plans: ids_in(plans)?, checked })
+        CheckReads::from_rows(answers.get(place).ok_or(Error::RowNotFound)?)
+    }
+
+    /// Adds actions that do not exist, which the next write inserts. If another node inserts one of
+    /// them first, the insertion fails, and the retry finds it.
+    fn add_new(&mut self, actions: &[&NewAction], turns: Vec<u64>) -> Result<Vec<RuleResult<AddOutcome>>> {
+        for new in actions {
+            self.new_actions.push(new)?;
+        }
+        let ids = actions.iter().map(|new| new.action.action_id.to_string()).collect();
+        self.reads.made = Some(MadeActions { ids, turns });
+        self.add_actions(actions)
     }
 
     /// Reads the jobs that decide about `actions`, after changes of this transaction.
@@ -134,7 +165,12 @@ impl PgTxn<'_> {
     }
 
     /// Decides about an action, books its jobs, and cancels the jobs that they replace.
-    fn admit(&mut self, new: &NewAction, reads: &CheckReads) -> Result<RuleResult<Admission>> {
+    fn admit(
+        &mut self,
+        new: &NewAction,
+        reads: &CheckReads,
+        checked: &CheckedJobs,
+    ) -> Result<RuleResult<Admission>> {
         if reads.actions.contains(new.action.action_id.as_str()) {
             return Ok(Ok(Admission::Exists));
         }
@@ -145,11 +181,11 @@ impl PgTxn<'_> {
         accepted!(self.check_blobs(&new.blobs())?);
         let now = new.action.created_at;
         let job_of = |job_id: &JobId| {
-            let job = self.changed_job(job_id).or_else(|| reads.checked.jobs.get(job_id));
+            let job = self.changed_job(job_id).or_else(|| checked.jobs.get(job_id));
             Ok::<_, Error>(job.cloned())
         };
         let DedupResult { stands, replaced } =
-            accepted!(deduplicate(&new.jobs, now, job_of, |key| Ok(reads.checked.firsts.get(key).cloned()))?);
+            accepted!(deduplicate(&new.jobs, now, job_of, |key| Ok(checked.firsts.get(key).cloned()))?);
         let is_added = |job_id: &JobId| stands.iter().all(|stand| stand.job_id != *job_id);
         let jobs: Vec<NewJob> = new.jobs.iter().filter(|job| is_added(&job.job_id)).cloned().collect();
         if jobs.is_empty() && !new.jobs.is_empty() {
@@ -207,8 +243,4 @@ fn with_stands(added: AddOutcome, stands: Vec<Duplicate>) -> AddOutcome {
         AddOutcome::New if !stands.is_empty() => AddOutcome::Stands(stands),
         other => other,
     }
-}
-
-fn ids_in(rows: &[PgRow]) -> Result<HashSet<String>> {
-    rows.iter().map(|row| row.try_get(0)).collect()
 }

@@ -63,8 +63,7 @@ impl PgTxn<'_> {
             return Ok(lanes.iter().copied().collect());
         }
         let limits = lanes.iter().filter_map(|lane| self.lanes.limit_of(*lane)).map(str::to_owned).collect();
-        let on_locked = self.on_locked_limits();
-        self.limits.settle_and_hold_free(self.session, on_locked, limits)?;
+        self.limits.hold_free(self.session, limits)?;
         self.budgets.settle(self.session)?;
         let budgets = lanes.iter().filter_map(|lane| self.lanes.budget_of(*lane)).map(str::to_owned);
         self.budgets.hold_free(self.session, budgets.collect())?;

@@ -183,7 +183,7 @@ impl PgTxn<'_> {
         let hold = LeaseOptions { start_timeout_ms, visibility_ms: claimant.visibility_ms };
         let job = job::claimed(&ready.job, &claimant.holder, now, hold);
         if let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref()) {
-            self.limits.change(key, |limit| limit.begun(now));
+            self.limits.begin(key, now);
         }
         self.put_job(Some(&ready.job), &job);
         self.claimed.add(&job);

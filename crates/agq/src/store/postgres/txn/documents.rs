@@ -1,17 +1,17 @@
 //! Documents in a write transaction, with those that the store itself uses: limits, and the first
 //! jobs of kinds.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use agenix_protocol::ids::JobId;
+use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
-    job::{Job, JobState, NewJob},
+    job::{Job, JobOverrides, JobState, NewJob},
     limit::{Limit, LimitTerms},
 };
 use sqlx::{Error, Result, Row, postgres::PgRow, query};
 
 use crate::store::{
-    DocumentChange, DocumentKind, DocumentRule, RuleResult,
+    DocumentChange, DocumentKind, DocumentRule, LaneKey, RuleResult,
     claim_index::Constraint,
     decisions::accepted,
     postgres::{
@@ -28,16 +28,19 @@ pub(crate) fn document_name(kind: DocumentKind, id: &str) -> String {
     format!("note {} {id}", kind.as_str())
 }
 
-/// Limits that this transaction has locked, and jobs under them that no longer run.
+/// Limits that this transaction has locked, and ends of jobs under limits.
+///
+/// The document of a limit counts starts, and `agq.limit_ends` counts ends. So the end of a job
+/// locks no limit.
 pub(crate) struct HeldLimits {
     rows: HeldRows<Limit>,
-    /// Keys of limits whose jobs no longer run.
-    left: Vec<String>,
+    /// Numbers of ended jobs that are not written yet, by the keys of their limits.
+    ends: BTreeMap<String, u64>,
 }
 
 impl Default for HeldLimits {
     fn default() -> Self {
-        Self { rows: HeldRows::new(DocumentKind::Limit), left: Vec::new() }
+        Self { rows: HeldRows::new(DocumentKind::Limit), ends: BTreeMap::new() }
     }
 }
 
@@ -46,36 +49,57 @@ impl HeldLimits {
         self.rows.has_passed_over
     }
 
-    /// Records the limit of a job that no longer runs.
+    /// Counts a job with a limit that no longer runs.
     pub(crate) fn note(&mut self, before: Option<&Job>, job: &Job) {
         let was_active = before.is_some_and(|before| before.state == JobState::Active);
-        let key = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_ref());
-        self.left.extend(key.filter(|_| was_active && job.state != JobState::Active).cloned());
+        if let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_ref())
+            && was_active
+            && job.state != JobState::Active
+        {
+            *self.ends.entry(key.clone()).or_default() += 1;
+        }
     }
 
     /// Returns true if a job under a limit has stopped running since the latest write.
     pub(crate) fn has_room(&self) -> bool {
-        !self.left.is_empty()
+        !self.ends.is_empty()
     }
 
-    /// Locks `keys`, and the limits under which jobs no longer run.
-    pub(crate) fn hold_with_left(
+    /// Locks the limits `keys`.
+    pub(crate) fn hold(
         &mut self,
         session: &DatabaseSession,
-        keys: Vec<String>,
+        keys: impl Iterator<Item = String>,
         on_locked: OnLocked,
     ) -> Result<()> {
-        let left = self.left.clone();
-        self.rows.hold(session, keys.into_iter().chain(left), on_locked)
+        self.rows.hold(session, keys, on_locked)
     }
 
-    /// Returns a limit that this transaction has locked.
-    pub(crate) fn get(&self, key: &str) -> Option<&Limit> {
-        self.rows.get(key)
+    /// Locks those of the limits `keys` that no other transaction holds at this moment.
+    pub(crate) fn hold_free(&mut self, session: &DatabaseSession, keys: BTreeSet<String>) -> Result<()> {
+        self.rows.hold_free(session, keys)
     }
 
-    pub(crate) fn change(&mut self, key: &str, change: impl FnOnce(Limit) -> Limit) {
-        self.rows.change(key, |limit| change(*limit));
+    /// Returns the number of ended jobs that the document of a locked limit counts as running.
+    fn ended(&self, key: &str) -> u64 {
+        self.rows.ended(key) + self.ends.get(key).copied().unwrap_or_default()
+    }
+
+    /// Returns the present state of a limit that this transaction has locked.
+    pub(crate) fn get(&self, key: &str) -> Option<Limit> {
+        Some(self.rows.get(key)?.less(self.ended(key)))
+    }
+
+    /// Counts the start of a job under a locked limit.
+    pub(crate) fn begin(&mut self, key: &str, now: Timestamp) {
+        let ended = self.ended(key);
+        // The document has fewer starts than ends if a command has replaced it since.
+        self.rows.change(key, |limit| Limit { active: limit.active.max(ended), ..*limit }.begun(now));
+    }
+
+    /// Sets the terms of a locked limit.
+    fn set_terms(&mut self, key: &str, terms: LimitTerms) {
+        self.rows.change(key, |limit| Limit { terms, ..*limit });
     }
 
     /// Replaces a locked limit if `json` is its new document.
@@ -83,35 +107,16 @@ impl HeldLimits {
         self.rows.replace(kind, key, json);
     }
 
-    /// Gives back the capacity of jobs that no longer run, and locks those of `free` that no other
-    /// transaction holds at this moment.
-    pub(crate) fn settle_and_hold_free(
-        &mut self,
-        session: &DatabaseSession,
-        on_locked: OnLocked,
-        free: BTreeSet<String>,
-    ) -> Result<()> {
-        let left = std::mem::take(&mut self.left);
-        self.rows.hold_with_free(session, left.iter().cloned(), on_locked, free)?;
-        left.iter().for_each(|key| self.change(key, Limit::ended));
-        Ok(())
-    }
-
-    /// Gives back the capacity of jobs that no longer run.
-    pub(crate) fn settle(&mut self, session: &DatabaseSession, on_locked: OnLocked) -> Result<()> {
-        self.settle_and_hold_free(session, on_locked, BTreeSet::new())
+    /// Returns the ends that are to be written, and counts them as written.
+    pub(crate) fn take_ends(&mut self) -> BTreeMap<String, u64> {
+        let ends = std::mem::take(&mut self.ends);
+        ends.iter().for_each(|(key, count)| self.rows.add_ended(key, *count));
+        ends
     }
 
     /// Moves the changed limits to `writes`.
-    pub(crate) fn write(
-        &mut self,
-        session: &DatabaseSession,
-        on_locked: OnLocked,
-        writes: &mut DocumentWrites,
-    ) -> Result<()> {
-        self.settle(session, on_locked)?;
+    pub(crate) fn take_changed(&mut self, writes: &mut DocumentWrites) {
         self.rows.take_changed(writes);
-        Ok(())
     }
 }
 
@@ -134,11 +139,13 @@ pub(crate) fn firsts_in(rows: &[PgRow]) -> Result<HashMap<String, JobId>> {
     rows.iter().map(first).collect()
 }
 
+/// Returns the limits that new jobs set: keys and terms.
 pub(crate) fn limits_of(jobs: &[NewJob]) -> impl Iterator<Item = (String, LimitTerms)> {
-    jobs.iter().filter_map(|job| {
-        let own = job.own.as_ref()?;
-        Some((own.terms.ojs.as_ref()?.limit.clone()?, own.limit?))
-    })
+    jobs.iter().filter_map(|job| limit_set_by(job.own.as_ref()?))
+}
+
+fn limit_set_by(own: &JobOverrides) -> Option<(String, LimitTerms)> {
+    Some((own.terms.ojs.as_ref()?.limit.clone()?, own.limit?))
 }
 
 impl PgTxn<'_> {
@@ -170,7 +177,8 @@ impl PgTxn<'_> {
                 put(self.session, kind, (vec![id.to_owned()], vec![json.clone()]))
             }
             DocumentChange::Remove => {
-                let sql = "DELETE FROM agq.notes WHERE kind = $1 AND id = $2";
+                let sql = "WITH ends AS (DELETE FROM agq.limit_ends WHERE $1 = 'limit' AND limit_key = $2) \
+                     DELETE FROM agq.notes WHERE kind = $1 AND id = $2";
                 self.session.run(query(sql).bind(kind.as_str()).bind(id)).map(drop)
             }
         }
@@ -208,23 +216,37 @@ impl PgTxn<'_> {
         Ok(self.firsts(&BTreeSet::from([key]))?.remove(key))
     }
 
-    /// Makes `jobs` the first of their kinds, and sets the terms of their limits.
-    pub(crate) fn put_own_documents(&mut self, jobs: &[NewJob]) -> Result<()> {
+    /// Makes `jobs` the first of their kinds, and sets the terms of those of their limits that are
+    /// locked, because they may differ.
+    pub(crate) fn put_own_documents(&mut self, jobs: &[NewJob]) {
         let own = || jobs.iter().filter_map(|job| Some((job, job.own.as_ref()?)));
         for (job, own) in own() {
             if let Some(unique) = &own.unique {
                 self.documents.put(DocumentKind::Unique, unique.key.clone(), job.job_id.to_string());
             }
         }
-        let limits: Vec<(String, LimitTerms)> = limits_of(jobs).collect();
-        let keys = limits.iter().map(|(key, _)| key.clone()).collect();
-        let on_locked = self.on_locked_limits();
-        self.limits.hold_with_left(self.session, keys, on_locked)?;
-        for (key, terms) in limits {
-            self.unblock_all_of(DocumentKind::Limit, &key);
-            self.limits.change(&key, |limit| Limit { terms, ..limit });
+        for (key, terms) in limits_of(jobs) {
+            if self.limits.get(&key).is_some() {
+                self.unblock_all_of(DocumentKind::Limit, &key);
+                self.limits.set_terms(&key, terms);
+            }
         }
-        Ok(())
+    }
+
+    /// Locks the limits that new jobs change: those whose terms differ from the ones that the first
+    /// round trip has read, and those of lanes that may be new. A transaction that creates a lane
+    /// also writes the limit of the lane, because limits without lanes are removed.
+    pub(crate) fn hold_changed_limits<'n>(&mut self, jobs: impl Iterator<Item = &'n NewJob>) -> Result<()> {
+        let mut changed = Vec::new();
+        for own in jobs.filter_map(|job| job.own.as_ref()) {
+            let Some((key, terms)) = limit_set_by(own) else { continue };
+            let is_same = self.reads.limits.get(&key).is_some_and(|limit| limit.terms == terms);
+            let lane = LaneKey { queue: own.queue.clone(), needs: own.needs.clone() };
+            if !is_same || !self.lanes.has(&lane) {
+                changed.push(key);
+            }
+        }
+        self.limits.hold(self.session, changed.into_iter(), self.on_locked_limits())
     }
 
     /// Removes the marks of removed jobs as the first of their kinds.

@@ -9,16 +9,22 @@ use sqlx::{Error, Result, Row, postgres::PgRow};
 
 use crate::store::{
     DocumentKind,
-    postgres::connection::{DatabaseSession, Param, RoundTrip, Statement},
+    postgres::{
+        connection::{DatabaseSession, Param, RoundTrip, Statement},
+        sql_types,
+    },
 };
 
-/// Defines a statement that locks documents of a kind.
+/// Defines a statement that locks documents of a kind. It reads the ends that the documents of
+/// limits do not count. A statement may miss ends that are committed while it runs, and then finds
+/// less room under a limit than there is.
 macro_rules! locking {
     ($name:literal, $lock:literal) => {
         Statement {
             name: $name,
             sql: concat!(
-                "SELECT id, json FROM agq.notes WHERE kind = $1::text AND id = ANY ($2::text[]) ORDER BY id",
+                "SELECT id, json, (SELECT sum(ended)::bigint FROM agq.limit_ends WHERE $1::text = 'limit' AND limit_key = n.id) \
+                 AS ended FROM agq.notes AS n WHERE kind = $1 AND id = ANY ($2::text[]) ORDER BY id",
                 $lock
             ),
         }
@@ -36,6 +42,12 @@ pub(crate) const MAKE: Statement = Statement {
     name: "agq_make_notes",
     sql: "INSERT INTO agq.notes (kind, id, json) SELECT $1::text, n.id, $3::text FROM unnest($2::text[]) AS n (id) \
          WHERE (SELECT true FROM agq.notes AS o WHERE o.kind = $1 AND o.id = n.id) IS NULL ORDER BY n.id ON CONFLICT DO NOTHING",
+};
+
+/// Query for the ids of those of the given documents that exist.
+const IDS: Statement = Statement {
+    name: "agq_note_ids",
+    sql: "SELECT id FROM agq.notes WHERE kind = $1::text AND id = ANY ($2::text[])",
 };
 
 /// Query for documents without their locks.
@@ -103,13 +115,21 @@ pub(crate) struct HeldRows<T> {
     kind: DocumentKind,
     held: BTreeMap<String, T>,
     changed: BTreeSet<String>,
+    /// Ends that documents do not count, by the ids of the documents.
+    ended: BTreeMap<String, u64>,
     /// True if other transactions held documents that this transaction could have used.
     pub(crate) has_passed_over: bool,
 }
 
 impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
     pub(crate) fn new(kind: DocumentKind) -> Self {
-        Self { kind, held: BTreeMap::new(), changed: BTreeSet::new(), has_passed_over: false }
+        Self {
+            kind,
+            held: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            ended: BTreeMap::new(),
+            has_passed_over: false,
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -118,6 +138,18 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
 
     pub(crate) fn get(&self, key: &str) -> Option<&T> {
         self.held.get(key)
+    }
+
+    /// Returns the number of ends that a locked document does not count.
+    pub(crate) fn ended(&self, key: &str) -> u64 {
+        self.ended.get(key).copied().unwrap_or_default()
+    }
+
+    /// Adds ends that a locked document does not count.
+    pub(crate) fn add_ended(&mut self, key: &str, count: u64) {
+        if self.held.contains_key(key) {
+            *self.ended.entry(key.to_owned()).or_default() += count;
+        }
     }
 
     /// Locks documents for this transaction. A transaction waits for documents once, in their
@@ -157,8 +189,11 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
             let lock = if may_wait { &WAIT } else { &FAIL };
             places.push(round_trip.call(lock, naming(self.kind, missing.clone())));
         }
+        let mut existing = None;
         if !free.is_empty() {
-            places.push(round_trip.call(&FREE, naming(self.kind, free.iter().cloned().collect())));
+            let named = naming(self.kind, free.iter().cloned().collect());
+            places.push(round_trip.call(&FREE, named.clone()));
+            existing = Some(round_trip.call(&IDS, named));
         }
         if places.is_empty() {
             return Ok(());
@@ -173,15 +208,14 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
             return Err(Error::RowNotFound);
         }
         free.retain(|key| !self.held.contains_key(key));
-        if free.is_empty() { Ok(()) } else { self.hold_absent(session, free) }
+        let Some(existing) = existing.and_then(|place| answers.get(place)) else { return Ok(()) };
+        let existing = existing.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<String>>>()?;
+        self.has_passed_over |= free.iter().any(|key| existing.contains(key));
+        self.hold_absent(session, free.into_iter().filter(|key| !existing.contains(key)).collect())
     }
 
-    /// Locks those of `keys` that do not exist yet. Other transactions hold the rest.
-    fn hold_absent(&mut self, session: &DatabaseSession, keys: BTreeSet<String>) -> Result<()> {
-        let rows = session.rows(EXISTING.query(naming(self.kind, keys.iter().cloned().collect())))?;
-        let existing = rows.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<String>>>()?;
-        self.has_passed_over |= !existing.is_empty();
-        let absent: Vec<String> = keys.into_iter().filter(|key| !existing.contains(key)).collect();
+    /// Creates documents, and locks them.
+    fn hold_absent(&mut self, session: &DatabaseSession, absent: Vec<String>) -> Result<()> {
         if absent.is_empty() {
             return Ok(());
         }
@@ -197,6 +231,11 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
     /// Adds locked documents.
     fn add(&mut self, rows: &[PgRow]) -> Result<()> {
         self.held.extend(documents_in(rows)?);
+        for row in rows {
+            if let Some(ended) = row.try_get("ended")? {
+                self.ended.insert(row.try_get("id")?, sql_types::count(ended));
+            }
+        }
         Ok(())
     }
 

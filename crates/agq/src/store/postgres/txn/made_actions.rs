@@ -9,7 +9,7 @@ use crate::store::{
     NewAction,
     postgres::{
         codec::encode,
-        connection::{Param, Statement},
+        connection::{Param, RoundTrip, Statement},
         sql_types,
     },
 };
@@ -25,6 +25,46 @@ pub(crate) const MADE: Statement = Statement {
          UNION ALL SELECT NULL, (SELECT array_agg(nextval('agq.turns')) FROM generate_series(1, $4::bigint))",
 };
 
+/// Statement that inserts new actions. It fails if one of them exists.
+const INSERT: Statement = Statement {
+    name: "agq_insert_actions",
+    sql: "INSERT INTO agq.actions (action_id, record, owner) \
+          SELECT * FROM unnest($1::text[], $2::bytea[], $3::text[]) AS n (action_id, record, owner) ORDER BY n.action_id",
+};
+
+/// New actions that the transaction has not inserted yet.
+#[derive(Default)]
+pub(crate) struct ActionRows {
+    ids: Vec<String>,
+    records: Vec<Vec<u8>>,
+    owners: Vec<Option<String>>,
+}
+
+impl ActionRows {
+    pub(crate) fn push(&mut self, new: &NewAction) -> Result<()> {
+        self.ids.push(new.action.action_id.to_string());
+        self.records.push(record_of(new)?);
+        self.owners.push(owner_of(new));
+        Ok(())
+    }
+
+    /// Adds the statement that inserts the actions.
+    pub(crate) fn insert(self, round_trip: &mut RoundTrip) {
+        if !self.ids.is_empty() {
+            let (ids, owners) = (Param::Texts(self.ids), Param::OptionalTexts(self.owners));
+            round_trip.call(&INSERT, vec![ids, Param::Binaries(self.records), owners]);
+        }
+    }
+}
+
+fn record_of(new: &NewAction) -> Result<Vec<u8>> {
+    encode(&Action { total_jobs: new.jobs.len() as u64, ..new.action.clone() })
+}
+
+fn owner_of(new: &NewAction) -> Option<String> {
+    new.action.owner.as_ref().map(|owner| owner.as_str().to_owned())
+}
+
 /// Inserted actions, and as many turns as all actions to insert have jobs.
 pub(crate) struct MadeActions {
     pub(crate) ids: HashSet<String>,
@@ -33,16 +73,13 @@ pub(crate) struct MadeActions {
 
 /// Returns the parameters that insert actions.
 pub(crate) fn making(actions: &[&NewAction]) -> Result<Vec<Param>> {
-    let record =
-        |new: &&NewAction| encode(&Action { total_jobs: new.jobs.len() as u64, ..new.action.clone() });
-    let owner = |new: &&NewAction| new.action.owner.as_ref().map(|owner| owner.as_str().to_owned());
     let jobs = actions.iter().map(|new| new.jobs.len()).sum();
     Ok(vec![
         Param::texts(actions.iter().map(|new| new.action.action_id.as_str())),
-        Param::Binaries(actions.iter().map(record).collect::<Result<_>>()?),
+        Param::Binaries(actions.iter().map(|new| record_of(new)).collect::<Result<_>>()?),
         Param::texts(actions.iter().map(|new| new.action.plan_id.as_str())),
         Param::Wide(sql_types::limit(jobs)),
-        Param::OptionalTexts(actions.iter().map(owner).collect()),
+        Param::OptionalTexts(actions.iter().map(|new| owner_of(new)).collect()),
     ])
 }
 

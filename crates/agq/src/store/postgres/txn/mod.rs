@@ -52,11 +52,12 @@ use crate::store::{
         txn::{
             blobs::BlobUses,
             budgets::HeldBudgets,
-            bulk_insert::{Deltas, JobRows, put_results},
+            bulk_insert::{Deltas, JobRows, add_limit_ends, put_results},
             checked_actions::CheckedJobs,
             claim_texts::{ClaimTexts, ClaimedJobs},
             documents::HeldLimits,
             held_rows::DocumentWrites,
+            made_actions::ActionRows,
             opening::OpeningReads,
             quantities::HeldQuantities,
         },
@@ -82,6 +83,7 @@ pub(super) struct PgTxn<'b> {
     job_writes: BTreeMap<JobId, JobWrite>,
     /// Inputs of new jobs: ids and texts.
     inputs: (Vec<String>, Vec<String>),
+    new_actions: ActionRows,
     documents: DocumentWrites,
     results: BTreeMap<JobId, String>,
     pub(super) blobs: BlobUses,
@@ -139,6 +141,7 @@ impl<'b> PgTxn<'b> {
             has_subscribers,
             job_writes: BTreeMap::new(),
             inputs: Default::default(),
+            new_actions: ActionRows::default(),
             documents: DocumentWrites::default(),
             results: BTreeMap::new(),
             blobs: BlobUses::default(),
@@ -261,7 +264,7 @@ impl<'b> PgTxn<'b> {
         self.touched.push(action_id.clone());
     }
 
-    /// Writes the new jobs, so that statements find them.
+    /// Writes the new actions and jobs, so that statements find them.
     pub(super) fn write_new(&mut self) -> Result<()> {
         let mut round_trip = RoundTrip::default();
         self.push_new(&mut round_trip)?;
@@ -299,8 +302,7 @@ impl<'b> PgTxn<'b> {
 
     /// Adds the changes of limits and budgets to the documents to write.
     fn take_bounds(&mut self) -> Result<()> {
-        let on_locked = self.on_locked_limits();
-        self.limits.write(self.session, on_locked, &mut self.documents)?;
+        self.limits.take_changed(&mut self.documents);
         self.budgets.write(self.session, &mut self.documents)
     }
 
@@ -311,8 +313,9 @@ impl<'b> PgTxn<'b> {
         self.session.send(round_trip).map(drop).map_err(|failure| failure.error)
     }
 
-    /// Adds the statements that insert the new jobs.
+    /// Adds the statements that insert the new actions and jobs.
     fn push_new(&mut self, round_trip: &mut RoundTrip) -> Result<()> {
+        std::mem::take(&mut self.new_actions).insert(round_trip);
         let mut new = JobRows::default();
         for (_, JobWrite { after, .. }) in self.job_writes.extract_if(.., |_, one| one.before.is_none()) {
             new.push(&after)?;
@@ -351,6 +354,7 @@ impl<'b> PgTxn<'b> {
         let deltas = std::mem::take(&mut self.deltas);
         self.touched.extend(deltas.actions());
         deltas.add(round_trip, self.shard);
+        add_limit_ends(round_trip, self.shard, self.limits.take_ends());
         Ok(())
     }
 

@@ -1,24 +1,27 @@
 //! First round trip of a transaction: begins it, and reads and locks what its writes need, as far
 //! as that is known before any rule decides.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use agenix_protocol::ids::JobId;
+use agenix_rules::limit::Limit;
 use sqlx::{Error, Result};
 
 use crate::store::{
-    LaneKey, NewAction,
+    DocumentKind, LaneKey, NewAction,
     postgres::{
         connection::{Answers, DatabaseSession, Param, RoundTrip, RoundTripFailure, Statement},
         lane_cache::LaneCache,
         sql_types,
         txn::{
             candidates::{self, ClaimRequest, PAUSED, TAKERS},
+            checked_actions::CheckReads,
             checks::Checks,
             claim_batch::ClaimReads,
             documents::{FIRSTS, firsts_in, of_kinds},
             held_lanes::{HOLD_LANES, check_held},
             held_names::LOCK_NAMES,
+            held_rows::{EXISTING, documents_in, naming},
             job_reads::{BY_ID, BY_ID_OR_KIND, JobReads},
             lane_reads::{LANES_AHEAD, LaneAnswers, LaneReads},
             made_actions::{MADE, MadeActions, made_by, making},
@@ -34,6 +37,9 @@ pub(crate) struct OpeningReads {
     /// First jobs of the kinds of new jobs.
     pub(crate) firsts: Option<HashMap<String, JobId>>,
     pub(crate) made: Option<MadeActions>,
+    pub(crate) checks: Option<CheckReads>,
+    /// Limits of new jobs, not locked.
+    pub(crate) limits: BTreeMap<String, Limit>,
     /// Lanes that nobody removes until the transaction ends.
     pub(crate) held_lanes: BTreeSet<i32>,
     pub(crate) claims: Option<ClaimReads>,
@@ -47,6 +53,8 @@ pub(crate) struct Opening {
     firsts: Option<usize>,
     lanes: Option<(usize, BTreeSet<i32>)>,
     made: Option<usize>,
+    checks: Option<usize>,
+    limits: Option<usize>,
     claims: Option<ClaimPlaces>,
 }
 
@@ -88,21 +96,44 @@ impl Opening {
         let params =
             vec![Param::texts(ids.union(&checks.ids).copied()), Param::texts(checks.kinds.iter().copied())];
         let (live, ended) = &BY_ID_OR_KIND;
-        // A job that is in neither table may have moved from the second to the first meanwhile.
-        for statement in [live, ended, live] {
+        for statement in [live, ended] {
             self.jobs.push(self.round_trip.call(statement, params.clone()));
+        }
+        if !checks.ids.is_empty() {
+            // A job that is in neither table may have moved from the second to the first meanwhile.
+            self.jobs.push(self.round_trip.call(live, params));
         }
     }
 
-    /// Inserts actions, and holds the lanes of their jobs.
-    pub(crate) fn make_actions(&mut self, actions: &[&NewAction], lanes: BTreeSet<i32>) -> Result<()> {
-        if actions.is_empty() {
-            return Ok(());
+    /// Reads the limits of new jobs.
+    pub(crate) fn read_limits(&mut self, keys: BTreeSet<String>) {
+        if !keys.is_empty() {
+            let params = naming(DocumentKind::Limit, keys.into_iter().collect());
+            self.limits = Some(self.round_trip.call(&EXISTING, params));
         }
-        self.made = Some(self.round_trip.call(&MADE, making(actions)?));
-        let numbers = lanes.iter().copied().collect();
-        self.lanes = Some((self.round_trip.call(&HOLD_LANES, vec![Param::Integers(numbers)]), lanes));
+    }
+
+    /// Inserts actions.
+    pub(crate) fn make_actions(&mut self, actions: &[&NewAction]) -> Result<()> {
+        if !actions.is_empty() {
+            self.made = Some(self.round_trip.call(&MADE, making(actions)?));
+        }
         Ok(())
+    }
+
+    /// Reads what decides whether actions are added, besides jobs.
+    pub(crate) fn check_actions(&mut self, actions: &[&NewAction]) {
+        if !actions.is_empty() {
+            self.checks = Some(CheckReads::call(actions, &mut self.round_trip));
+        }
+    }
+
+    /// Holds the lanes of new jobs.
+    pub(crate) fn hold_lanes(&mut self, lanes: BTreeSet<i32>) {
+        if !lanes.is_empty() {
+            let numbers = lanes.iter().copied().collect();
+            self.lanes = Some((self.round_trip.call(&HOLD_LANES, vec![Param::Integers(numbers)]), lanes));
+        }
     }
 
     /// Reads the first jobs of the lanes at which the claims probably look, unless these lock other
@@ -148,6 +179,12 @@ impl Opening {
         if let Some(place) = self.made {
             reads.made = Some(made_by(&take(place)?)?);
         }
+        if let Some(place) = self.checks {
+            reads.checks = Some(CheckReads::from_rows(&take(place)?)?);
+        }
+        if let Some(place) = self.limits {
+            reads.limits = documents_in(&take(place)?)?;
+        }
         if let Some(ClaimPlaces { takers, paused, lanes }) = self.claims {
             let barred = candidates::barred(&take(takers)?)?;
             let paused = candidates::paused(&take(paused)?)?;
@@ -166,15 +203,17 @@ pub(crate) fn lanes_of(
     actions: &[&NewAction],
 ) -> Result<BTreeSet<i32>> {
     let mut found = BTreeSet::new();
-    for new in actions {
-        if new.jobs.iter().any(|job| job.own.is_none()) {
-            let key = LaneKey { queue: new.action.queue.clone(), needs: new.needs.clone() };
-            found.insert(sql_types::lane(lanes.number(session, &key)?));
-        }
-        for own in new.jobs.iter().filter_map(|job| job.own.as_ref()) {
-            let key = LaneKey { queue: own.queue.clone(), needs: own.needs.clone() };
-            found.insert(sql_types::lane(lanes.number(session, &key)?));
-        }
+    for key in actions.iter().flat_map(|new| lane_keys(new)) {
+        found.insert(sql_types::lane(lanes.number(session, &key)?));
     }
     Ok(found)
+}
+
+/// Returns the keys of the lanes of the jobs of a new action.
+pub(crate) fn lane_keys(new: &NewAction) -> impl Iterator<Item = LaneKey> {
+    let has_common = new.jobs.iter().any(|job| job.own.is_none());
+    let common = || LaneKey { queue: new.action.queue.clone(), needs: new.needs.clone() };
+    let own = new.jobs.iter().filter_map(|job| job.own.as_ref());
+    let own = own.map(|own| LaneKey { queue: own.queue.clone(), needs: own.needs.clone() });
+    has_common.then(common).into_iter().chain(own)
 }

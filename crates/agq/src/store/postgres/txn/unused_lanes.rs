@@ -9,7 +9,7 @@ use tracing::debug;
 
 use crate::store::{
     DocumentKind, UnusedRecords,
-    postgres::{codec::or_skip, connection::Pool, lane_cache::lane_of, txn::PgTxn},
+    postgres::{codec::or_skip, connection::Pool, lane_cache::lane_of, limit_ends::document_in, txn::PgTxn},
 };
 
 /// Maximum number of lanes, and of limits, that are removed at a time.
@@ -32,9 +32,10 @@ const REMOVE_LANES: &str = "WITH gone AS (DELETE FROM agq.lanes AS l WHERE lane 
          GROUP BY i HAVING sum(n) <> 0) RETURNING lane) \
      DELETE FROM agq.lane_counts WHERE lane IN (SELECT lane FROM gone)";
 /// Statement that removes those of the given limits that are as they were when read.
-const REMOVE_LIMITS: &str = "DELETE FROM agq.notes WHERE kind = $1 AND id IN (\
+const REMOVE_LIMITS: &str = "WITH gone AS (DELETE FROM agq.notes WHERE kind = $1 AND id IN (\
          SELECT n.id FROM agq.notes AS n JOIN unnest($2::text[], $3::text[]) AS u (id, version) \
-         ON n.id = u.id AND n.xmin::text = u.version WHERE n.kind = $1 FOR UPDATE OF n SKIP LOCKED)";
+         ON n.id = u.id AND n.xmin::text = u.version WHERE n.kind = $1 FOR UPDATE OF n SKIP LOCKED) RETURNING id), \
+     ends AS (DELETE FROM agq.limit_ends WHERE limit_key IN (SELECT id FROM gone)) SELECT count(*) FROM gone";
 
 /// Returns lanes without jobs, and limits that have no job and hold nothing back.
 pub(crate) async fn unused(pool: &Pool, now: Timestamp) -> Result<UnusedRecords> {
@@ -55,10 +56,11 @@ pub(crate) async fn unused(pool: &Pool, now: Timestamp) -> Result<UnusedRecords>
 
 /// Returns limits that hold nothing back, with their versions.
 async fn idle_limits(pool: &Pool, now: Timestamp) -> Result<Vec<(String, String)>> {
-    let sql = "SELECT id, json, xmin::text FROM agq.notes WHERE kind = $1 ORDER BY id";
+    let sql = "SELECT id, json, xmin::text, (SELECT sum(ended)::bigint FROM agq.limit_ends WHERE limit_key = id) AS ended \
+         FROM agq.notes WHERE kind = $1 ORDER BY id";
     let mut idle = Vec::new();
     for row in query(sql).bind(DocumentKind::Limit.as_str()).fetch_all(pool).await? {
-        let limit: Result<Limit, _> = serde_json::from_str(row.try_get(1)?);
+        let limit: Result<Limit, _> = serde_json::from_str(&document_in(&row)?);
         if limit.is_ok_and(|limit| limit.is_idle(now)) {
             idle.push((row.try_get(0)?, row.try_get(2)?));
         }
@@ -80,7 +82,7 @@ impl PgTxn<'_> {
         if !unused.limits.is_empty() {
             let (keys, versions): (Vec<String>, Vec<String>) = unused.limits.iter().cloned().unzip();
             let sql = query(REMOVE_LIMITS).bind(DocumentKind::Limit.as_str()).bind(keys).bind(versions);
-            let gone = self.session.run(sql)?;
+            let gone = self.session.row(sql)?.map_or(Ok(0), |row| row.try_get::<i64, _>(0))?;
             debug!(gone, "limits without jobs were removed");
         }
         Ok(())

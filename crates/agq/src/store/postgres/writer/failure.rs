@@ -69,10 +69,13 @@ impl From<Error> for TxnFailure {
     }
 }
 
-/// Returns true if a retry may succeed: after a deadlock, a conflict, or a vanished row.
+/// Returns true if a retry may succeed: after a deadlock, a conflict, a row that another
+/// transaction has inserted first, or a vanished row.
 pub(crate) fn is_retryable(error: &Error) -> bool {
     match error {
-        Error::Database(error) => error.code().is_some_and(|code| code == "40P01" || code == "40001"),
+        Error::Database(error) => {
+            error.code().is_some_and(|code| ["40P01", "40001", "23505"].contains(&&*code))
+        }
         Error::RowNotFound => true,
         _ => false,
     }

@@ -13,7 +13,7 @@ use crate::store::{
             checks::is_checked,
             claim_texts::ClaimTexts,
             documents::limits_of,
-            opening::{Opening, lanes_of},
+            opening::{Opening, lane_keys, lanes_of},
         },
         writer::{
             KEYS_LOCK,
@@ -116,22 +116,27 @@ pub(crate) fn opening(
         opening.call(&LOCK_KEYS, vec![Param::Wide(KEYS_LOCK)]);
     }
     let checks = checks(writes);
-    let names = names(writes, &checks);
-    let locks_names = !names.is_empty();
-    opening.lock_names(names);
+    opening.lock_names(names(writes, &checks));
     opening.lock_jobs(decided_jobs(writes).collect(), &checks);
-    if locks_names {
-        return Ok(opening);
-    }
-    let (checked, plain): (Vec<_>, Vec<_>) = new_actions(writes).partition(|new| is_checked(new));
-    // Limits and budgets are locked before actions are inserted.
-    if checked.is_empty() && plain.iter().all(|new| limits_of(&new.jobs).next().is_none()) {
-        let of_jobs = lanes_of(session, lanes, &plain)?;
-        opening.make_actions(&plain, of_jobs)?;
+    opening
+        .read_limits(new_actions(writes).flat_map(|new| limits_of(&new.jobs)).map(|(key, _)| key).collect());
+    let all: Vec<&NewAction> = new_actions(writes).collect();
+    // A lane with a limit is created in the transaction that writes the limit, after the limit is
+    // locked.
+    let mut keys = all.iter().flat_map(|new| lane_keys(new));
+    if keys.all(|key| key.needs.limit.is_none() || lanes.has(&key)) {
+        let of_jobs = lanes_of(session, lanes, &all)?;
+        let (checked, plain): (Vec<_>, Vec<_>) = all.into_iter().partition(|new| is_checked(new));
+        if checked.is_empty() {
+            opening.make_actions(&plain)?;
+        } else if plain.is_empty() {
+            opening.check_actions(&checked);
+        }
+        opening.hold_lanes(of_jobs);
     }
     let claims = claim_requests(writes);
     let has_others = writes.iter().any(|write| matches!(write.work, WriteKind::Other(_)));
-    if !claims.is_empty() && !has_others && checked.is_empty() {
+    if !claims.is_empty() && !has_others {
         lanes.refresh(session)?;
         opening.claim(&claims, lanes);
     }

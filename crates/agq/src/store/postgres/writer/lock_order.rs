@@ -1,9 +1,9 @@
 //! Lock order of transactions: a transaction waits for all locks of one kind at once and in one
 //! order, and for the kinds in one order. Therefore no two transactions wait for each other.
 //!
-//! A transaction locks names first, because a name may have no row yet; then jobs; then limits;
-//! then budgets. Later locks are passed over if another transaction holds them, or are wanted by
-//! one transaction at a time.
+//! A transaction locks names first, because a name may have no row yet; then jobs; then plans and
+//! lanes, against removal; then limits; then budgets. Later locks are passed over if another
+//! transaction holds them, or are wanted by one transaction at a time.
 
 use sqlx::Result;
 
@@ -13,29 +13,21 @@ use crate::store::{
         txn::{
             PgTxn,
             checks::{Checks, is_checked},
-            documents::{document_name, limits_of},
-            held_rows::OnLocked,
+            documents::document_name,
         },
         writer::queue::{PgWrite, WriteKind},
     },
 };
 
 impl PgTxn<'_> {
-    /// Locks the limits that new jobs set, together with `others`, and the budgets in which new
-    /// jobs are booked.
-    pub(crate) fn hold_bounds(&mut self, writes: &[PgWrite], others: Vec<String>) -> Result<()> {
-        let set = new_actions(writes).flat_map(|new| limits_of(&new.jobs)).map(|(key, _)| key);
-        let keys: Vec<String> = others.into_iter().chain(set).collect();
-        if !keys.is_empty() {
-            self.limits.hold_with_left(self.session, keys, OnLocked::Wait)?;
-        }
+    /// Locks the limits that new jobs change, and the budgets in which new jobs are booked.
+    pub(crate) fn hold_bounds(&mut self, writes: &[PgWrite]) -> Result<()> {
+        self.hold_changed_limits(new_actions(writes).flat_map(|new| &new.jobs))?;
         let names: Vec<String> =
             new_actions(writes).filter_map(|new| Some(new.booking.as_ref()?.name.clone())).collect();
         if names.is_empty() {
             return Ok(());
         }
-        // The limits of ended jobs come before budgets.
-        self.limits.settle(self.session, OnLocked::Wait)?;
         self.budgets.hold_with_uncounted(self.session, names.into_iter())
     }
 }

@@ -327,9 +327,9 @@ impl PgWriter {
     ) -> Result<(TxnEffects, Vec<ActionId>), TxnFailure> {
         let shard = self.shards.next(self.nodes.is_snapshot_old());
         let mut txn = PgTxn::open(session, &mut self.lanes, shard, has_subscribers, reads);
-        let limits = txn.keep_checked_jobs();
+        txn.keep_checked_jobs()?;
         decide(&mut txn, writes)?;
-        txn.hold_bounds(writes, limits)?;
+        txn.hold_bounds(writes)?;
         add(&mut txn, writes)?;
         for write in &mut *writes {
             if let WriteKind::Other(other) = &mut write.work {
