@@ -39,8 +39,8 @@ const REMOVE_LIMITS: &str = "WITH gone AS (DELETE FROM agq.notes WHERE kind = $1
 
 /// Returns lanes without jobs, and limits that have no job and hold nothing back.
 pub(crate) async fn unused(pool: &Pool, now: Timestamp) -> Result<UnusedRecords> {
-    // The limits are read before the lanes. A transaction that adds jobs to a lane also writes the
-    // limit of the lane, and so changes the version of the limit.
+    // The limits are read before the lanes. A transaction that creates a lane also writes the limit
+    // of the lane, and so changes the version of the limit.
     let mut limits = idle_limits(pool, now).await?;
     let lanes = query("SELECT lane, queue, needs FROM agq.lanes").fetch_all(pool).await?;
     let taken: HashSet<String> =

@@ -1,9 +1,13 @@
 //! Lock order of transactions: a transaction waits for all locks of one kind at once and in one
 //! order, and for the kinds in one order. Therefore no two transactions wait for each other.
 //!
-//! A transaction locks names first, because a name may have no row yet; then jobs; then plans and
-//! lanes, against removal; then limits; then budgets. Later locks are passed over if another
-//! transaction holds them, or are wanted by one transaction at a time.
+//! A transaction locks names first, because a name may have no row yet; then jobs; then limits;
+//! then budgets. Later locks are passed over if another transaction holds them, or are wanted by
+//! one transaction at a time.
+//!
+//! Plans and lanes are shared locks against removal, before or after the others. Only the deletion
+//! of a plan waits for one of them. If its batch holds a limit that the other transaction wants,
+//! the lock timeout ends the wait, and the batch is retried in halves.
 
 use sqlx::Result;
 
