@@ -1,6 +1,6 @@
 //! A gigabyte passes through a pipeline without filling the memory of agw.
 
-use e2e::Lab;
+use e2e::{Lab, peak_memory_kib};
 
 use crate::support::ended;
 
@@ -23,23 +23,8 @@ fn through(stream: &str) {
         (first["stdout_bytes"].as_u64(), first["stdout_truncated"].as_bool()),
         (Some(BYTES), Some(true))
     );
-    let peak_mb = peak_memory_kb(agw.pid()) / 1024;
-    assert!(peak_mb < 100, "agw used {peak_mb} MB");
-}
-
-/// Returns the peak memory of a process in kilobytes, as the kernel reports it.
-#[cfg(target_os = "linux")]
-fn peak_memory_kb(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
-/// Returns the current memory of a process, because other systems do not report the peak.
-#[cfg(not(target_os = "linux"))]
-fn peak_memory_kb(pid: u32) -> u64 {
-    let ps = std::process::Command::new("ps").args(["-o", "rss=", "-p", &pid.to_string()]).output().unwrap();
-    String::from_utf8(ps.stdout).unwrap().trim().parse().unwrap()
+    let peak_mib = peak_memory_kib(agw.pid()).unwrap() / 1024;
+    assert!(peak_mib < 100, "agw used {peak_mib} MiB");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use agenix_protocol::{
     ids::JobId,
     request::{BlockingWait, OpenFile, UploadKey},
 };
-use e2e::{Agq, Lab, Ran, eventually};
+use e2e::{Agq, Lab, Ran, eventually, peak_memory_kib};
 use serde_json::json;
 
 use crate::support::{Raw, ended, plan};
@@ -35,13 +35,6 @@ pub(crate) fn sh(lab: &Lab, script: &str) -> String {
 
 fn sha256(lab: &Lab, command: &str) -> String {
     sh(lab, &format!("{command} | sha256sum"))
-}
-
-/// Returns the largest resident memory of a process so far, in MiB.
-fn peak_mib(pid: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1024)
 }
 
 pub(crate) fn blobs(lab: &Lab) -> Vec<PathBuf> {
@@ -108,6 +101,7 @@ fn every_byte_comes_back_although_agq_and_a_worker_are_killed() {
     eventually("more output is printed", || (printed_mib() >= 200).then_some(()));
     agq.kill();
     agq.start_again(&lab);
+    let peak_mib = |pid| peak_memory_kib(pid).map(|kib| kib / 1024);
     let mut peak_of_agx = 0;
     let ended_well = eventually("the map ends", || {
         peak_of_agx = peak_mib(map.id()).unwrap_or(peak_of_agx);

@@ -1,12 +1,12 @@
 //! Checks that the memory of `agx map --pipe` does not grow with its input.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, Write},
     process::{Child, Stdio},
 };
 
-use e2e::Lab;
+use e2e::{Lab, peak_memory_kib};
 
 /// Bytes of stdin, which are well above the bound of memory.
 const STREAM_BYTES: usize = 256 * 1024 * 1024;
@@ -53,13 +53,5 @@ fn feed(child: &mut Child) -> io::Result<u64> {
     for _ in 0..STREAM_BYTES / piece.len() {
         stdin.write_all(&piece)?;
     }
-    peak_of(pid)
-}
-
-/// Returns the peak of memory of a process in KiB.
-fn peak_of(pid: u32) -> io::Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
-    kib.ok_or_else(|| io::Error::other("there is no VmHWM"))
+    peak_memory_kib(pid).ok_or_else(|| io::Error::other("the memory of agx could not be read"))
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use agenix_protocol::blob::BlobHash;
-use e2e::{Agq, Lab};
+use e2e::{Agq, Lab, peak_memory_kib};
 
 use super::{client::Http, dashboard::Visitor};
 use crate::{
@@ -163,7 +163,7 @@ fn a_damaged_output_is_an_error_or_ends_early_and_a_slow_client_waits_for_no_mor
     let _agw = lab.agw(&agq, "w1", &[]);
     let path = run(&lab, &agq, "large", "seq 3000000");
     let (expected, file) = (sh(&lab, "seq 3000000"), blobs(&lab).remove(0));
-    let before = peak_kib(agq.pid());
+    let before = peak_memory_kib(agq.pid()).unwrap();
     // The client reads nothing yet. agq answers others, and has only a few pieces in memory.
     let http = Http::of(&lab, &agq);
     let mut slow = http.connect();
@@ -178,7 +178,8 @@ fn a_damaged_output_is_an_error_or_ends_early_and_a_slow_client_waits_for_no_mor
     let mut body = vec![0; expected.len()];
     slow.read_exact(&mut body).unwrap();
     assert!(body == expected.as_bytes());
-    assert!(peak_kib(agq.pid()) - before < 16 * 1024, "the output has {} bytes", expected.len());
+    let grown_kib = peak_memory_kib(agq.pid()).unwrap().saturating_sub(before);
+    assert!(grown_kib < 16 * 1024, "{grown_kib} KiB for an output of {} bytes", expected.len());
     let mut bytes = std::fs::read(&file).unwrap();
     bytes[10_000_000] ^= 1;
     std::fs::write(&file, &bytes).unwrap();
@@ -193,11 +194,4 @@ fn a_damaged_output_is_an_error_or_ends_early_and_a_slow_client_waits_for_no_mor
     for options in [&[][..], &["-I"], &["-r", "-5"]] {
         assert_eq!(curl(&lab, &agq, &path, options).status, 500, "{options:?}");
     }
-}
-
-/// Returns the largest resident memory of a process so far, in KiB.
-fn peak_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
