@@ -74,10 +74,10 @@ impl FollowedJob {
         let was_followed = job.attempt > 0 && self.positions.position().attempt == job.attempt;
         if is_running && !silent.has(worker) {
             let most = if follow { PIECES_A_LOOK } else { PIECES_AT_MOST };
-            self.ask(agq, worker, most, silent).await?;
+            self.ask(agq, (job.attempt, worker), most, silent).await?;
         } else if !is_running && was_followed {
             // On the last poll, the worker still has output beyond the part that agq keeps.
-            self.ask(agq, worker, usize::MAX, silent).await?;
+            self.ask(agq, (job.attempt, worker), usize::MAX, silent).await?;
         }
         if !is_running && job.attempt > 0 {
             let results = job.results();
@@ -121,11 +121,12 @@ impl FollowedJob {
         self.printer.end()
     }
 
-    /// Requests output from the worker until it has sent everything, or at most `most` pieces.
+    /// Requests output of an attempt from its worker until the worker has sent everything, or at
+    /// most `most` pieces.
     async fn ask(
         &mut self,
         agq: &mut RetryingClient,
-        worker: &str,
+        (attempt, worker): (u32, &str),
         most: usize,
         silent: &mut SilentWorkers,
     ) -> Result<()> {
@@ -134,7 +135,7 @@ impl FollowedJob {
             match agq.with_retry(async |agq| agq.job_output(&self.job_id, Some(&position)).await).await {
                 Ok(Some(output)) => {
                     let more = output.more;
-                    let fresh = self.positions.of_output(output);
+                    let fresh = self.positions.of_output(attempt, output);
                     // A worker that announces more and sends nothing would do so forever.
                     let is_all = !more || fresh.is_empty();
                     self.printer.print(fresh)?;

@@ -67,9 +67,14 @@ impl StreamPositions {
         OutputPosition { attempt: self.attempt, tasks: tasks.collect() }
     }
 
-    /// Returns the new parts of an answer of the worker.
-    pub(super) fn of_output(&mut self, output: JobOutput) -> Vec<NewOutput> {
-        self.switch_to(output.attempt);
+    /// Returns the new parts of an answer of the worker about `attempt`. An answer about another
+    /// attempt has none: the job was started again since its state was read, and the rest of
+    /// `attempt` comes first.
+    pub(super) fn of_output(&mut self, attempt: u32, output: JobOutput) -> Vec<NewOutput> {
+        if output.attempt != attempt {
+            return Vec::new();
+        }
+        self.switch_to(attempt);
         let streams = output.tasks.into_iter().flat_map(|task| {
             let number = task.task_number;
             let [stdout, stderr] = [(Stream::Stdout, task.stdout), (Stream::Stderr, task.stderr)];
@@ -174,10 +179,10 @@ mod tests {
     #[test]
     fn log_position_shows_nothing_twice() {
         let mut seen = StreamPositions::default();
-        assert_eq!(texts(&seen.of_output(output(1, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
+        assert_eq!(texts(&seen.of_output(1, output(1, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
         assert_eq!(seen.position().tasks, [TaskPosition { task_number: 1, stdout: 0, stderr: 3 }]);
-        assert!(seen.of_output(output(1, 3, "")).is_empty());
-        assert_eq!(texts(&seen.of_output(output(1, 2, "cd"))), [(Stream::Stderr, 3, "d", 0)]);
+        assert!(seen.of_output(1, output(1, 3, "")).is_empty());
+        assert_eq!(texts(&seen.of_output(1, output(1, 2, "cd"))), [(Stream::Stderr, 3, "d", 0)]);
         assert_eq!(texts(&seen.of_results(1, kept("abcde", 5))), [(Stream::Stderr, 4, "e", 0)]);
         assert!(seen.of_results(1, kept("abcde", 5)).is_empty());
     }
@@ -185,9 +190,19 @@ mod tests {
     #[test]
     fn log_position_restarts_with_another_attempt() {
         let mut seen = StreamPositions::default();
-        seen.of_output(output(1, 0, "abc"));
-        assert_eq!(texts(&seen.of_output(output(2, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
+        seen.of_output(1, output(1, 0, "abc"));
+        assert_eq!(texts(&seen.of_output(2, output(2, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
         assert_eq!(seen.position().attempt, 2);
+    }
+
+    #[test]
+    fn log_position_shows_the_rest_of_an_attempt_before_the_next_one() {
+        let mut seen = StreamPositions::default();
+        seen.of_output(1, output(1, 0, "abc"));
+        // The job runs again since its state was read, which is that of the first attempt.
+        assert!(seen.of_output(1, output(2, 0, "next")).is_empty());
+        assert_eq!(texts(&seen.of_results(1, kept("abcd", 4))), [(Stream::Stderr, 3, "d", 0)]);
+        assert_eq!(texts(&seen.of_output(2, output(2, 0, "next"))), [(Stream::Stderr, 0, "next", 0)]);
     }
 
     #[test]
@@ -196,7 +211,7 @@ mod tests {
         assert_eq!(texts(&seen.of_results(1, kept("ab", 10))), [(Stream::Stderr, 0, "ab", 8)]);
         assert!(seen.of_results(1, kept("ab", 10)).is_empty());
         let mut seen = StreamPositions::default();
-        seen.of_output(output(1, 0, "abcdefgh"));
+        seen.of_output(1, output(1, 0, "abcdefgh"));
         assert_eq!(texts(&seen.of_results(1, kept("ab", 10))), [(Stream::Stderr, 2, "", 2)]);
         assert!(StreamPositions::default().of_results(1, kept("", 10)).is_empty(), "a pipe took them");
     }
