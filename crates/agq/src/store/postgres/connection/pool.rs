@@ -9,11 +9,13 @@ use std::{
     fmt,
     io::ErrorKind,
     ops::{Deref, DerefMut},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use deadpool::managed::{Manager, Metrics, Object, PoolConfig, PoolError, QueueMode, RecycleResult};
+use deadpool::managed::{
+    Manager, Metrics, Object, PoolConfig, PoolError, QueueMode, RecycleError, RecycleResult,
+};
 use futures_util::{
     StreamExt, TryStreamExt,
     future::BoxFuture,
@@ -49,13 +51,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Pool of connections.
 #[derive(Clone)]
-pub(crate) struct Pool {
-    connections: deadpool::managed::Pool<Connector>,
-    failed_at: FailureTime,
-}
-
-/// Time of the latest failure of a connection of this node, which other connections may share.
-type FailureTime = Arc<Mutex<Option<Instant>>>;
+pub(crate) struct Pool(deadpool::managed::Pool<Connector>);
 
 /// Shows no options, because they have the password.
 impl fmt::Debug for Pool {
@@ -67,7 +63,14 @@ impl fmt::Debug for Pool {
 /// Opens and checks the connections of a pool.
 pub(crate) struct Connector {
     access: ConnectOptions,
-    failed_at: FailureTime,
+    /// Time of the latest failure of a connection of this node, which other connections may share.
+    failed_at: Mutex<Option<Instant>>,
+}
+
+impl Connector {
+    fn failed_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.failed_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Connection of a pool.
@@ -78,6 +81,13 @@ pub(crate) struct Checked {
     answered_at: Instant,
     /// True if an answer may be missing.
     is_busy: bool,
+}
+
+impl Checked {
+    /// Records that the connection has answered everything.
+    fn note_answer(&mut self) {
+        (self.is_busy, self.answered_at) = (false, Instant::now());
+    }
 }
 
 impl Manager for Connector {
@@ -100,9 +110,9 @@ impl Manager for Connector {
 
     async fn recycle(&self, one: &mut Checked, metrics: &Metrics) -> RecycleResult<Error> {
         if metrics.age() > MAX_AGE {
-            return Err(Error::PoolClosed.into());
+            return Err(RecycleError::message("the connection is too old"));
         }
-        let has_failed = locked(&self.failed_at).is_some_and(|failed_at| failed_at >= one.checked_at);
+        let has_failed = self.failed_at().is_some_and(|failed_at| failed_at >= one.checked_at);
         if !has_failed && one.answered_at.elapsed() < IN_USE && one.checked_at.elapsed() < MAX_UNCHECKED {
             return Ok(());
         }
@@ -112,13 +122,11 @@ impl Manager for Connector {
                 one.checked_at = Instant::now();
                 Ok(())
             }
-            _ => Err(Error::PoolClosed.into()),
+            Ok(Ok(false)) => Err(RecycleError::message("the server takes no writes")),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(RecycleError::message("the server does not answer")),
         }
     }
-}
-
-fn locked(failed_at: &FailureTime) -> std::sync::MutexGuard<'_, Option<Instant>> {
-    failed_at.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns true if a server may be starting, or may be about to take writes.
@@ -136,22 +144,21 @@ impl Pool {
         let mut config = PoolConfig::new(usize::try_from(most).unwrap_or(usize::MAX));
         // The connection of the latest read needs no check.
         config.queue_mode = QueueMode::Lifo;
-        let failed_at = FailureTime::default();
-        let connector = Connector { access, failed_at: Arc::clone(&failed_at) };
+        let connector = Connector { access, failed_at: Mutex::default() };
         let pool = deadpool::managed::Pool::builder(connector).config(config).build();
-        Self { connections: pool.expect("only timeouts need a runtime, and there are none"), failed_at }
+        Self(pool.expect("only timeouts need a runtime, and there are none"))
     }
 
     /// Records `error` of a connection of this node. If it says that the server is gone or takes no
     /// writes, all connections are checked before their next use.
     pub(crate) fn note(&self, error: &Error) {
         if is_disconnect(error) {
-            *locked(&self.failed_at) = Some(Instant::now());
+            *self.0.manager().failed_at() = Some(Instant::now());
         }
     }
 
     pub(crate) async fn acquire(&self) -> Result<Pooled> {
-        let got = timeout(CONNECT_TIMEOUT, self.connections.get()).await.map_err(|_| Error::PoolTimedOut)?;
+        let got = timeout(CONNECT_TIMEOUT, self.0.get()).await.map_err(|_| Error::PoolTimedOut)?;
         let mut object = got.map_err(|error| match error {
             PoolError::Backend(error) => error,
             _ => Error::PoolClosed,
@@ -161,22 +168,23 @@ impl Pool {
     }
 
     /// Gives back a connection that has answered everything, or that has failed.
-    fn finish<T>(&self, mut connection: Pooled, result: Result<T>) -> Result<T> {
-        match &result {
-            Ok(_) => connection.finish(),
-            Err(error) => self.note(error),
+    fn give_back<T>(&self, mut connection: Pooled, result: Result<T>) -> Result<T> {
+        match (&result, &mut connection.0) {
+            (Ok(_), Some(object)) => object.note_answer(),
+            (Ok(_), None) => {}
+            (Err(error), _) => self.note(error),
         }
         result
     }
 
     #[cfg(test)]
     pub(crate) fn most(&self) -> usize {
-        self.connections.status().max_size
+        self.0.status().max_size
     }
 
     #[cfg(test)]
     pub(crate) fn idle(&self) -> usize {
-        self.connections.status().available
+        self.0.status().available
     }
 }
 
@@ -190,13 +198,6 @@ impl Pooled {
     /// Closes the connection, and gives its place in the pool free.
     pub(crate) fn close(mut self) {
         self.0.take().map(Object::take);
-    }
-
-    /// Records that the connection has answered everything.
-    fn finish(&mut self) {
-        if let Some(object) = &mut self.0 {
-            (object.is_busy, object.answered_at) = (false, Instant::now());
-        }
     }
 }
 
@@ -222,7 +223,7 @@ impl Drop for Pooled {
         tokio::spawn(async move {
             let is_idle = matches!(timeout(CHECK_TIMEOUT, object.connection.ping()).await, Ok(Ok(())));
             if is_idle {
-                (object.is_busy, object.answered_at) = (false, Instant::now());
+                object.note_answer();
             } else {
                 drop(Object::take(object));
             }
@@ -241,7 +242,7 @@ impl<'p> Executor<'p> for &'_ Pool {
         let all = async move {
             let mut connection = pool.acquire().await?;
             let all = connection.fetch_many(query).try_collect::<Vec<_>>().await;
-            pool.finish(connection, all)
+            pool.give_back(connection, all)
         };
         stream::once(all).map_ok(|all| stream::iter(all.into_iter().map(Ok))).try_flatten().boxed()
     }
@@ -254,7 +255,7 @@ impl<'p> Executor<'p> for &'_ Pool {
         Box::pin(async move {
             let mut connection = pool.acquire().await?;
             let row = connection.fetch_optional(query).await;
-            pool.finish(connection, row)
+            pool.give_back(connection, row)
         })
     }
 
