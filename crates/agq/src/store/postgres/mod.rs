@@ -196,7 +196,7 @@ impl PostgresStore {
                 runtime: runtime.clone(),
                 queue: Arc::clone(&queue),
                 notifier: Arc::clone(&notifier),
-                shards: Shards::random(),
+                shards: Shards::of_node(nodes.number()),
                 lanes: LaneCache::new(Arc::clone(&ready_notices), settings.poll),
                 ready_notices: Arc::clone(&ready_notices),
                 session: None,

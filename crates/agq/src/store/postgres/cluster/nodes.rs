@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{PgConnection, Result, Row, postgres::PgRow, query, query_scalar};
+use sqlx::{Connection, PgConnection, Result, Row, postgres::PgRow, query, query_scalar};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -28,6 +28,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// long.
 const LONG_SNAPSHOT: Duration = Duration::from_secs(10);
 
+/// Advisory lock of a node that takes a number.
+const NUMBERS_LOCK: i64 = 0x6167_716e;
+
 /// Membership of a node: its heartbeats, its lease as the leader, and the other nodes that it has
 /// found.
 ///
@@ -43,6 +46,8 @@ pub(crate) struct Nodes {
     /// True once this node has left. A heartbeat and `leave` hold the lock until the database has
     /// answered, because a heartbeat that arrived later would bring the node back.
     has_left: tokio::sync::Mutex<bool>,
+    /// Number of this node among the live ones, from its first heartbeat on.
+    number: OnceLock<i16>,
     settings: OnceLock<String>,
     /// Nodes with other settings about which this node has warned.
     warned_nodes: Mutex<HashSet<String>>,
@@ -64,6 +69,7 @@ impl Nodes {
             term,
             dedicated: DedicatedConnection::new(access),
             has_left: tokio::sync::Mutex::default(),
+            number: OnceLock::new(),
             settings: OnceLock::new(),
             warned_nodes: Mutex::default(),
             snapshots: SnapshotWatch::default(),
@@ -113,13 +119,7 @@ impl Nodes {
     }
 
     async fn show_by(&self, connection: &mut PgConnection) -> Result<()> {
-        let sql = "INSERT INTO agq.instances (node, hostname, pid, is_listening, settings, silence_secs) \
-             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (node) DO UPDATE SET last_seen_at = now(), \
-             is_listening = EXCLUDED.is_listening, settings = EXCLUDED.settings, silence_secs = EXCLUDED.silence_secs";
-        let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let sql = query(sql).bind(&self.name).bind(hostname).bind(i64::from(std::process::id()));
-        let sql = sql.bind(self.notifier.has_subscribers()).bind(self.settings.get());
-        sql.bind(self.silence().as_secs_f64()).execute(&mut *connection).await?;
+        self.register(connection).await?;
         self.seek_lease(connection).await?;
         if self.leads() {
             let sql = "WITH old AS (DELETE FROM agq.messages WHERE sent_at < now() - interval '1 minute') \
@@ -133,6 +133,35 @@ impl Nodes {
         let others = self.others(connection).await?;
         self.has_remote_subscribers.store(others.values().any(|listens| *listens), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Inserts or updates the record of this node. The first time, the node takes the lowest number
+    /// that no other node has.
+    async fn register(&self, connection: &mut PgConnection) -> Result<()> {
+        let sql = "INSERT INTO agq.instances (node, hostname, pid, is_listening, settings, silence_secs, number) \
+             VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, (SELECT min(n) FROM generate_series(0, 32767) AS n \
+             WHERE NOT EXISTS (SELECT FROM agq.instances WHERE number = n)))) \
+             ON CONFLICT (node) DO UPDATE SET last_seen_at = now(), is_listening = EXCLUDED.is_listening, \
+             settings = EXCLUDED.settings, silence_secs = EXCLUDED.silence_secs, number = EXCLUDED.number RETURNING number";
+        let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let sql = query_scalar(sql).bind(&self.name).bind(hostname).bind(i64::from(std::process::id()));
+        let sql = sql.bind(self.notifier.has_subscribers()).bind(self.settings.get());
+        let sql = sql.bind(self.silence().as_secs_f64()).bind(self.number.get());
+        let mut transaction = connection.begin().await?;
+        if self.number.get().is_none() {
+            // Otherwise two nodes that start at the same time would take the same number.
+            query("SELECT pg_advisory_xact_lock($1)").bind(NUMBERS_LOCK).execute(&mut *transaction).await?;
+        }
+        let number: i16 = sql.fetch_one(&mut *transaction).await?;
+        transaction.commit().await?;
+        self.number.get_or_init(|| number);
+        Ok(())
+    }
+
+    /// Returns the number of this node among the live nodes, or 0 before its first heartbeat. Two
+    /// nodes have the same number only if one of them counted as gone when the other one started.
+    pub(crate) fn number(&self) -> u16 {
+        self.number.get().copied().map_or(0, i16::cast_unsigned)
     }
 
     fn note_oldest_snapshot(&self, oldest: Option<&OldestSnapshot>) {

@@ -1,7 +1,7 @@
 //! Live nodes, their leader, and notifications between nodes.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -146,6 +146,25 @@ async fn node_counts_as_gone_after_its_own_silence() {
         .await
         .unwrap();
     assert_eq!(kept, ["patient"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_takes_the_lowest_number_that_no_live_node_has() {
+    let database = Database::new();
+    migrate(&database.url()).await.unwrap();
+    let ((first, pool), (second, _), (third, _)) = (alone(&database), alone(&database), alone(&database));
+    tokio::try_join!(first.send_heartbeat(), second.send_heartbeat(), third.send_heartbeat()).unwrap();
+    let numbers = [&first, &second, &third].map(Nodes::number);
+    assert_eq!(BTreeSet::from(numbers), BTreeSet::from([0, 1, 2]));
+    second.leave().await.unwrap();
+    let (next, _) = alone(&database);
+    next.send_heartbeat().await.unwrap();
+    assert_eq!(next.number(), second.number());
+    // After a crash of the database, which empties the table, a node keeps its number.
+    query("TRUNCATE agq.instances").execute(&pool).await.unwrap();
+    third.send_heartbeat().await.unwrap();
+    let kept: i16 = query_scalar("SELECT number FROM agq.instances").fetch_one(&pool).await.unwrap();
+    assert_eq!((kept.cast_unsigned(), third.number()), (third.number(), numbers[2]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

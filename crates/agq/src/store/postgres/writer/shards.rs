@@ -4,6 +4,8 @@
 const SHARDS: u16 = 1024;
 /// Number of shards that a node uses in turn under an old snapshot.
 const IN_TURN: u32 = 32;
+/// Number of groups of shards that are used in turn.
+const GROUPS: u16 = 32;
 /// Number of transactions in a row that use the same shard.
 const PER_TURN: u32 = 1_000;
 
@@ -19,9 +21,12 @@ pub(crate) struct Shards {
 }
 
 impl Shards {
-    /// Chooses shards at random, because other nodes write, too.
-    pub(crate) fn random() -> Self {
-        Self { first: fastrand::u16(0..SHARDS), count: 0 }
+    /// Returns the shards of the node with this number among the live nodes. The first nodes have
+    /// all shards that they use in turn for themselves.
+    pub(crate) fn of_node(number: u16) -> Self {
+        let group_size = SHARDS / GROUPS;
+        let (group, place) = (number % GROUPS, number / GROUPS % group_size);
+        Self { first: group * group_size + place, count: 0 }
     }
 
     /// Returns the shard for the next transaction.
@@ -38,6 +43,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::{IN_TURN, PER_TURN, SHARDS, Shards};
+
+    #[test]
+    fn nodes_have_different_first_shards_as_far_as_there_are_any() {
+        let first = |number| Shards::of_node(number).first;
+        assert_eq!([0, 1, 31, 32, 33, 1_023].map(first), [0, 32, 992, 1, 33, 1_023]);
+        assert_eq!((0..SHARDS).map(first).collect::<BTreeSet<u16>>().len(), usize::from(SHARDS));
+        assert_eq!(first(SHARDS), 0);
+    }
 
     #[test]
     fn shards_take_turns_only_under_an_old_snapshot() {
