@@ -159,7 +159,8 @@ impl Nodes {
     }
 
     /// Returns the number of this node among the live nodes, or 0 before its first heartbeat. Two
-    /// nodes have the same number only if one of them counted as gone when the other one started.
+    /// nodes have the same number only if one of them had no record when the other one started,
+    /// because it counted as gone, or because the database had crashed.
     pub(crate) fn number(&self) -> u16 {
         self.number.get().copied().map_or(0, i16::cast_unsigned)
     }
