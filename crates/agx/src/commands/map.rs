@@ -194,7 +194,7 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan> {
         pipefail: args.pipefail,
         requires: Requires {
             tags: required_tags(&pipeline.tasks),
-            resources: args.quantities.of_plan()?,
+            resources: args.quantities.of_single_use(args.retries)?,
             ..Requires::default()
         },
         sandbox: None,

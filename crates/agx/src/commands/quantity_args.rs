@@ -83,6 +83,18 @@ impl QuantityArgs {
         }
         Ok(quantities)
     }
+
+    /// Returns the quantities that the plan of one action requires, whose jobs have this number of
+    /// retries. Refuses a factor of the memory without memory or without retries.
+    pub(super) fn of_single_use(&self, retries: u32) -> Result<Quantities> {
+        if self.retry_memory_factor.is_some() && retries == 0 {
+            return Err(CliError::usage(
+                "--retry-memory-factor is given without --retries, so no job is tried again",
+                "give --retries N, or leave --retry-memory-factor out",
+            ));
+        }
+        self.of_plan()
+    }
 }
 
 /// Refuses a plan that the worker of this command can never run, because this machine does not have
@@ -165,6 +177,15 @@ mod tests {
         assert_eq!(of_plan(&["--memory", "1M"]), Ok("memory 1M".into()));
         assert_eq!(of_plan(&["--resource", "memory=1G"]), Ok("memory 1G".into()));
         assert!(read(&["--retry-memory-factor", "2"]).unwrap().quantities().is_ok(), "of the action's plan");
+    }
+
+    #[test]
+    fn memory_factor_of_a_single_use_needs_retries() {
+        let args = read(&["--retry-memory-factor", "2", "--memory", "1M"]).unwrap();
+        let refused = args.of_single_use(0).unwrap_err().to_string();
+        assert_eq!(refused, "--retry-memory-factor is given without --retries, so no job is tried again");
+        assert_eq!(args.of_single_use(1).unwrap().to_string(), "memory 1M");
+        assert!(read(&["--memory", "1M"]).unwrap().of_single_use(0).is_ok());
     }
 
     #[test]

@@ -255,7 +255,11 @@ fn plan(tasks: Vec<Task>, args: &RunArgs) -> Result<Plan> {
         max_retries: args.retries,
         timeout_secs: Some(0),
         pipefail: args.pipefail,
-        requires: Requires { tags, resources: args.quantities.of_plan()?, ..Requires::default() },
+        requires: Requires {
+            tags,
+            resources: args.quantities.of_single_use(args.retries)?,
+            ..Requires::default()
+        },
         sandbox: None,
         inputs: BTreeMap::new(),
         max_running: None,
