@@ -147,12 +147,14 @@ impl Nodes {
         let sql = query_scalar(sql).bind(&self.name).bind(hostname).bind(i64::from(std::process::id()));
         let sql = sql.bind(self.notifier.has_subscribers()).bind(self.settings.get());
         let sql = sql.bind(self.silence().as_secs_f64()).bind(self.number.get());
-        let mut transaction = connection.begin().await?;
-        if self.number.get().is_none() {
-            // Otherwise two nodes that start at the same time would take the same number.
-            query("SELECT pg_advisory_xact_lock($1)").bind(NUMBERS_LOCK).execute(&mut *transaction).await?;
+        if self.number.get().is_some() {
+            // One statement: a node that is suspended meanwhile holds no lock.
+            return sql.fetch_one(connection).await.map(|_: i16| ());
         }
-        let number: i16 = sql.fetch_one(&mut *transaction).await?;
+        let mut transaction = connection.begin().await?;
+        // Otherwise two nodes that start at the same time would take the same number.
+        query("SELECT pg_advisory_xact_lock($1)").bind(NUMBERS_LOCK).execute(&mut *transaction).await?;
+        let number = sql.fetch_one(&mut *transaction).await?;
         transaction.commit().await?;
         self.number.get_or_init(|| number);
         Ok(())

@@ -164,7 +164,7 @@ async fn node_takes_the_lowest_number_that_no_live_node_has() {
     query("TRUNCATE agq.instances").execute(&pool).await.unwrap();
     third.send_heartbeat().await.unwrap();
     let kept: i16 = query_scalar("SELECT number FROM agq.instances").fetch_one(&pool).await.unwrap();
-    assert_eq!((kept.cast_unsigned(), third.number()), (third.number(), numbers[2]));
+    assert_eq!([kept.cast_unsigned(), third.number()], [numbers[2]; 2]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

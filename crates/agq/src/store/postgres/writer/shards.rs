@@ -3,9 +3,7 @@
 /// Number of shards of the counts. If more nodes write, some of them share a shard.
 const SHARDS: u16 = 1024;
 /// Number of shards that a node uses in turn under an old snapshot.
-const IN_TURN: u32 = 32;
-/// Number of groups of shards that are used in turn.
-const GROUPS: u16 = 32;
+const IN_TURN: u16 = 32;
 /// Number of transactions in a row that use the same shard.
 const PER_TURN: u32 = 1_000;
 
@@ -24,14 +22,14 @@ impl Shards {
     /// Returns the shards of the node with this number among the live nodes. The first nodes have
     /// all shards that they use in turn for themselves.
     pub(crate) fn of_node(number: u16) -> Self {
-        let group_size = SHARDS / GROUPS;
-        let (group, place) = (number % GROUPS, number / GROUPS % group_size);
-        Self { first: group * group_size + place, count: 0 }
+        let groups = SHARDS / IN_TURN;
+        let (group, place) = (number % groups, number / groups % IN_TURN);
+        Self { first: group * IN_TURN + place, count: 0 }
     }
 
     /// Returns the shard for the next transaction.
     pub(crate) fn next(&mut self, is_snapshot_old: bool) -> i16 {
-        let turn = if is_snapshot_old { self.count / PER_TURN % IN_TURN } else { 0 };
+        let turn = if is_snapshot_old { self.count / PER_TURN % u32::from(IN_TURN) } else { 0 };
         self.count = self.count.wrapping_add(u32::from(is_snapshot_old));
         let shard = (u32::from(self.first) + turn) % u32::from(SHARDS);
         i16::try_from(shard).expect("there are fewer shards")
@@ -56,7 +54,9 @@ mod tests {
     fn shards_take_turns_only_under_an_old_snapshot() {
         let mut shards = Shards { first: SHARDS - 1, count: 0 };
         let mut used = |is_snapshot_old| {
-            (0..PER_TURN * IN_TURN * 2).map(|_| shards.next(is_snapshot_old)).collect::<BTreeSet<i16>>()
+            (0..PER_TURN * u32::from(IN_TURN) * 2)
+                .map(|_| shards.next(is_snapshot_old))
+                .collect::<BTreeSet<i16>>()
         };
         assert_eq!(used(false), [1_023].into());
         assert_eq!(used(true), (0..31).chain([1_023]).collect());
