@@ -246,9 +246,18 @@ fn an_action_that_is_tried_again_by_hand_takes_its_workflow_up_again() {
     let http = Http::of(&lab, &agq);
     let mut raw = Raw::open(&lab, &agq);
     let task = r#"{"task_number":1,"command":"true"}"#;
-    lab.submit_plan(&agq, &format!(r#"{{"plan_id":"p","max_retries":0,"tasks":[{task}]}}"#));
-    for (retry, open) in [("JOB.RETRY", false), ("ACTION.RETRY", false), ("ACTION.RETRY", true)] {
-        let action = json!({"plan_id": "p", "inputs": [{}], "open": open});
+    for (plan, bound) in [("p", ""), ("bounded", r#""max_running":1,"#)] {
+        lab.submit_plan(&agq, &format!(r#"{{"plan_id":"{plan}",{bound}"max_retries":0,"tasks":[{task}]}}"#));
+    }
+    let all = [
+        ("p", "JOB.RETRY", false),
+        ("p", "ACTION.RETRY", false),
+        ("p", "ACTION.RETRY", true),
+        ("bounded", "JOB.RETRY", false),
+        ("bounded", "ACTION.RETRY", false),
+    ];
+    for (plan, retry, open) in all {
+        let action = json!({"plan_id": plan, "inputs": [{}], "open": open});
         let id = begin(&http, &json!({"steps": [action, job("after")]}));
         let action_id = workflow(&http, &id)["steps"][0]["action_id"].as_str().unwrap().to_owned();
         let mut end = |status: &str| {

@@ -16,11 +16,13 @@ pub(crate) struct WorkflowPosition {
     step_id: String,
 }
 
-/// A job of an action has the place of its action.
+/// Returns the place of a job that is a step, or else that of its action.
 pub(crate) async fn place_of(app: &AppState, job: &Job) -> Result<Option<WorkflowPosition>> {
-    let Some(ojs) = &job.ojs else { return place_of_action(app, &job.action_id).await };
-    let step_id = job.job_id.as_str().to_owned();
-    Ok(ojs.workflow.clone().map(|workflow_id| WorkflowPosition { workflow_id, step_id }))
+    if let Some(workflow_id) = job.ojs.as_ref().and_then(|ojs| ojs.workflow.clone()) {
+        return Ok(Some(WorkflowPosition { workflow_id, step_id: job.job_id.as_str().to_owned() }));
+    }
+    // The jobs of an action with bounds have attributes of the Open Job Spec, but name no workflow.
+    if job.is_reserved() { Ok(None) } else { place_of_action(app, &job.action_id).await }
 }
 
 pub(crate) async fn place_of_action(
