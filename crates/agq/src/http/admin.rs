@@ -152,7 +152,9 @@ pub(super) async fn retry_all(state: Shared, _: RequireAdmin, sent: JsonBody) ->
     for status in [Status::Failed, Status::Dead] {
         let search = Search { status: Some(status), limit: usize::MAX, ..Search::default() };
         for job_id in state.app.store.search(search, None).await? {
-            let job = job_view(&lookup::job(&state.app, &job_id).await?)?;
+            // Retention may have removed the job since the search.
+            let Some(stored) = state.app.store.job(&job_id).await? else { continue };
+            let job = job_view(&stored)?;
             let fits = bulk.filter.queue.as_ref().is_none_or(|queue| *queue == job.queue)
                 && bulk.filter.job_type.as_ref().is_none_or(|name| *name == job.job_type);
             if fits {

@@ -1,15 +1,23 @@
 //! Operations on an action: cancel and retry.
 
-use agenix_protocol::{documents::Status, ids::ActionId, request::Slice};
-use agenix_rules::{
-    action_bounds,
-    job::{self, Job, RuleOutcome},
+use std::collections::HashSet;
+
+use agenix_protocol::{
+    documents::Status,
+    ids::{ActionId, JobId},
+    request::Slice,
 };
+use agenix_rules::job::{self, Job, RuleOutcome};
+use futures_util::future::try_join_all;
 
 use super::{
-    action_changes, approvals, job_changes::decide_jobs, job_ended::on_jobs_ended, lookup, workflow,
+    action_changes, approvals, job_changes::decide_jobs, job_ended::on_jobs_ended, jobs::check_plan, lookup,
+    workflow,
 };
 use crate::{app::AppState, error::Result};
+
+/// Number of records that are read at the same time.
+const READ_STEP: usize = 100;
 
 /// Returns the number of cancelled jobs.
 pub(crate) async fn cancel(app: &AppState, action_id: &ActionId) -> Result<usize> {
@@ -32,14 +40,10 @@ pub(crate) async fn cancel_unstarted(app: &AppState, action_id: &ActionId) -> Re
 /// Returns the number of retried jobs.
 pub(crate) async fn retry(app: &AppState, action_id: &ActionId) -> Result<usize> {
     let (action, _) = lookup::action(app, action_id).await?;
-    let plan = lookup::plan(app, &action.plan_id).await?;
+    lookup::plan(app, &action.plan_id).await?;
     approvals::check_open(app, &action.plan_id, action_id).await?;
     let jobs = app.store.jobs_of(action_id, vec![Status::Failed, Status::Dead], Slice::ALL).await?;
-    if let Some(first) = jobs.first()
-        && let Some(stored) = app.store.job(first).await?
-    {
-        action_bounds::check_same_needs(&action, &plan, &action.plan_id, &stored.needs)?;
-    }
+    check_plans(app, &jobs).await?;
     // Without failed jobs, nothing is retried and the workflow does not change.
     let place = if jobs.is_empty() { None } else { workflow::place_of_action(app, action_id).await? };
     workflow::resume(app, place.as_ref()).await?;
@@ -52,4 +56,22 @@ pub(crate) async fn retry(app: &AppState, action_id: &ActionId) -> Result<usize>
     .await?;
     workflow::resume_after_retry(app, place.as_ref()).await?;
     Ok(retried.changed)
+}
+
+/// Checks that a retry of each of the jobs would run the plan that the job was submitted with. A
+/// batch over HTTP has several plans, and the plan of an open action may have been replaced. Jobs of
+/// the same plan and lane have the same needs, so one of them is checked.
+async fn check_plans(app: &AppState, jobs: &[JobId]) -> Result<()> {
+    let mut checked = HashSet::new();
+    for step in jobs.chunks(READ_STEP) {
+        let records = try_join_all(step.iter().map(|job_id| app.store.job_record(job_id))).await?;
+        for job in records.into_iter().flatten() {
+            if checked.insert((job.plan_id, job.lane))
+                && let Some(stored) = app.store.job(&job.job_id).await?
+            {
+                check_plan(app, &stored).await?;
+            }
+        }
+    }
+    Ok(())
 }

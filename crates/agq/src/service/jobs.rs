@@ -6,7 +6,13 @@ use agenix_protocol::{
     documents::{CapturedOutput, JobStatus, JobUpdate, Status, TaskResult},
     ids::{JobId, WorkerId},
 };
-use agenix_rules::{action_bounds, blob, capability::Needs, job, memory_retry, rejection::Rejection};
+use agenix_rules::{
+    action_bounds, blob,
+    capability::Needs,
+    job::{self, Job, RuleOutcome},
+    memory_retry,
+    rejection::Rejection,
+};
 use serde_json::value::RawValue;
 
 use super::{
@@ -18,7 +24,7 @@ use super::{
 use crate::{
     app::{AppState, Caller},
     error::Result,
-    store::{AckLevel, ReportedResults, StoreError, StoredJob},
+    store::{AckLevel, ReportedResults, RuleResult, StoreError, StoredJob},
 };
 
 /// `results` is a JSON array.
@@ -108,22 +114,36 @@ pub(crate) async fn reclaim(app: &AppState, worker_id: &WorkerId, has: Option<Ve
     on_jobs_ended(app, &job_changes::reclaim(app, worker_id, has).await?).await
 }
 
-/// Retries a failed job, and with `force` also a dead or cancelled one. Takes up its workflow
-/// before and after, because the workflow may end in between.
+/// Retries a failed job, and with `force` also a dead or cancelled one.
 pub(crate) async fn retry(app: &AppState, job_id: &JobId, force: bool) -> Result<()> {
-    let stored = lookup::job(app, job_id).await?;
     let now = app.clock.now();
-    job::retried(&stored.job, force, now).map(drop)?;
-    approvals::check_open(app, &stored.job.plan_id, &stored.job.action_id).await?;
-    let plan = lookup::plan(app, &stored.job.plan_id).await?;
-    let (action, _) = lookup::action(app, &stored.job.action_id).await?;
-    action_bounds::check_same_needs(&action, &plan, &stored.job.plan_id, &stored.needs)?;
+    retry_by(app, job_id, move |job| job::retried(job, force, now)).await
+}
+
+/// Retries a job by `rule`. Takes up its workflow before and after, because the workflow may end in
+/// between.
+pub(super) async fn retry_by(
+    app: &AppState,
+    job_id: &JobId,
+    rule: impl Fn(&Job) -> RuleResult<RuleOutcome> + Send + Sync + 'static,
+) -> Result<()> {
+    let stored = lookup::job(app, job_id).await?;
+    rule(&stored.job).map(drop)?;
+    check_plan(app, &stored).await?;
     let place = workflow::place_of(app, &stored.job).await?;
     workflow::resume(app, place.as_ref()).await?;
-    let rule = for_existing(job_id, move |job| job::retried(job, force, now));
-    app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
-    workflow::resume_after_retry(app, place.as_ref()).await?;
-    Ok(())
+    app.store.decide(job_id, AckLevel::Durable, None, for_existing(job_id, rule)).await??;
+    workflow::resume_after_retry(app, place.as_ref()).await
+}
+
+/// Checks that a retry of the job would run the plan that the job was submitted with: the plan does
+/// not wait for approval, and has the needs by which the job is offered to workers.
+pub(super) async fn check_plan(app: &AppState, stored: &StoredJob) -> Result<()> {
+    let Job { plan_id, action_id, .. } = &stored.job;
+    approvals::check_open(app, plan_id, action_id).await?;
+    let plan = lookup::plan(app, plan_id).await?;
+    let (action, _) = lookup::action(app, action_id).await?;
+    Ok(action_bounds::check_same_needs(&action, &plan, plan_id, &stored.needs)?)
 }
 
 pub(crate) async fn activate(app: &AppState, job_id: &JobId) -> Result<StoredJob> {
