@@ -315,6 +315,18 @@ mod tests {
     }
 
     #[test]
+    fn retry_after_the_expiry_makes_the_job_available_for_good() {
+        let expires_at = Some(T0.plus_ms(2000));
+        let job = submitted(Ojs { expires_at, ..ojs(steady(1)) }, 0);
+        let dead = changed(nacked(&fetch(&job, T0), W, &error(), false, T0, 0.5));
+        assert_eq!(dead.state, JobState::Discarded);
+        let in_time = changed(retried(&dead, true, T0.plus_ms(1999)));
+        assert_eq!(in_time.ojs.as_ref().unwrap().expires_at, expires_at);
+        let late = changed(retried(&dead, true, T0.plus_ms(2000)));
+        assert_eq!((late.state, expired(&late, T0.plus_ms(9000))), (JobState::Available, None));
+    }
+
+    #[test]
     fn staged_job_waits_to_be_released() {
         let terms = JobParams { is_staged: true, run_at: Some(T0.plus_ms(5)), ..JobParams::default() };
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), T0);

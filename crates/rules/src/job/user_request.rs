@@ -63,8 +63,8 @@ pub fn retried(job: &Job, force: bool, now: Timestamp) -> Result<RuleOutcome, Re
     (next.failures, next.losses, next.snoozes) = (0, 0, 0);
     (next.is_dead, next.ended_at, next.error) = (false, None, None);
     if let Some(ojs) = &mut next.ojs {
-        // A job that expired is wanted again, so its old expiry no longer counts.
-        let expires_at = ojs.expires_at.filter(|_| !ojs.is_expired);
+        // The job is wanted again, so an expiry that has passed no longer counts.
+        let expires_at = ojs.expires_at.filter(|at| *at > now && !ojs.is_expired);
         (ojs.attempts_before, ojs.expires_at, ojs.is_expired) = (job.attempt, expires_at, false);
     }
     next.offer_again(now);
