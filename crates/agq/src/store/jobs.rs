@@ -26,6 +26,10 @@ use agenix_rules::{
 /// otherwise. A read sees one consistent state, which includes every write answered before the
 /// call. A method that answers about a missing record returns `None`, `false` or an empty list, not
 /// an error; only a rule can reject.
+/// Maximum number of ready jobs that the claims of one write end, because the jobs can no longer
+/// run: other writes wait for it.
+pub(crate) const MAX_WITHDRAWN: usize = 1000;
+
 pub(crate) trait JobStore: Send + Sync + 'static {
     /// Adds a plan, and returns true if it is new. Never replaces an existing plan. Rejected if the
     /// budget of a new plan has no room.
@@ -82,8 +86,8 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     ///
     /// A claimant gets the oldest ready job of the highest priority that it can run, from the first
     /// of its queues that has such a job. A claim must be reported within `start_timeout_ms`
-    /// milliseconds (0 for no bound). Jobs of halted actions are not claimed; a store may cancel
-    /// them when it meets them. Claims are answered at [`AckLevel::Visible`], because a lost claim
+    /// milliseconds (0 for no bound). A store ends the jobs in front of it that can no longer run, at
+    /// most [`MAX_WITHDRAWN`] in one write: claimants without a job then look again. Claims are answered at [`AckLevel::Visible`], because a lost claim
     /// only makes the job ready again.
     fn claim(
         &self,

@@ -41,7 +41,7 @@ pub(crate) use self::redb::GroupCommit;
 pub(crate) use crate::store::documents::{DocumentChange, DocumentKind, DocumentRule, DocumentStore};
 pub(crate) use crate::store::notifications::{BatchEvents, ChangeEvent, ChangeNotifier, ListPushes};
 pub(crate) use admin::StoreAdmin;
-pub(crate) use jobs::JobStore;
+pub(crate) use jobs::{JobStore, MAX_WITHDRAWN};
 pub(crate) use keyspace::{
     KeyEntry, KeyRead, KeyReader, KeyUpdate, KeyWriter, Keyspace, RangeSlice, StoredValue, change, look, scan,
 };

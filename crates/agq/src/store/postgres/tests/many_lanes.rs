@@ -124,6 +124,11 @@ async fn claim_gets_the_job_behind_many_that_have_expired() {
     };
     submit(&store, "a", Needs::default(), (0..2_500).map(expiring).collect()).await.unwrap();
     submit(&store, "b", Needs::default(), vec![own("b-0", None, None)]).await.unwrap();
+    // A claim ends at most `MAX_WITHDRAWN` jobs, and the next one goes on behind them.
+    for ended in [1_000, 2_000] {
+        assert!(claim(&store, 1).await.is_empty());
+        assert_eq!(number(&store, "SELECT count(*) FROM agq.ended").await, ended);
+    }
     assert_eq!(claim(&store, 1).await[0].job.job_id.as_str(), "b-0");
     assert_eq!(number(&store, "SELECT count(*) FROM agq.ended").await, 2_500);
 }

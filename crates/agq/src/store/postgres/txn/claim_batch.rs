@@ -30,6 +30,8 @@ pub(crate) struct ClaimBatch<'r> {
     pub(crate) closed: Vec<i32>,
     /// Number of reads of lanes by the claims so far.
     pub(crate) reads: u32,
+    /// Number of ready jobs that the claims have ended so far, because they can no longer run.
+    pub(crate) withdrawn: usize,
 }
 
 /// Claim that has chosen a lane, whose first job the transaction has to lock.

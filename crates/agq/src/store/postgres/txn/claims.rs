@@ -3,12 +3,11 @@
 //! A claim asks the index of ready lanes for its lane. If the transaction has not read that lane,
 //! it reads the lane together with those that the next claims probably need (see `claim_reads`).
 
-use agenix_protocol::time::Timestamp;
 use agenix_rules::job::{self, Job, JobState, LeaseOptions};
 use sqlx::{Result, query};
 
 use crate::store::{
-    Claim, DocumentKind,
+    Claim, DocumentKind, MAX_WITHDRAWN,
     claim_index::PassedGroups,
     postgres::{
         ready_positions::{END, Position, position_of},
@@ -95,7 +94,7 @@ impl PgTxn<'_> {
         }
         self.add_own_ready();
         let now = all.iter().map(|request| request.now).max().unwrap_or_default();
-        Ok(ClaimBatch { all, now, barred, ready, closed: Vec::new(), reads: 0 })
+        Ok(ClaimBatch { all, now, barred, ready, closed: Vec::new(), reads: 0, withdrawn: 0 })
     }
 
     /// Claims a job for each of the claims at the places `open`, if there is one. Returns those
@@ -118,7 +117,7 @@ impl PgTxn<'_> {
         }
         let mut beaten = Vec::new();
         for (SeenChoice { at, queue, .. }, job) in self.lock_seen(batch, seen)? {
-            match job.filter(|job| !self.withdraw(job, batch.now)) {
+            match job.filter(|job| !self.withdraw(batch, job)) {
                 Some(job) => claims[at] = Some(self.take(batch, at, queue, &job)),
                 None => beaten.push(at),
             }
@@ -135,6 +134,10 @@ impl PgTxn<'_> {
         for queue in &*claimant.queues {
             let mut passed = PassedGroups::default();
             while let Some((bound, lane)) = self.lanes.first(queue, claimant, &mut passed, batch.now) {
+                if batch.withdrawn >= MAX_WITHDRAWN {
+                    self.arrived.jobs = true;
+                    return Ok(None);
+                }
                 let first = match batch.ready.head(lane) {
                     LaneHead::Unread(_) => {
                         self.read_lanes(batch, lane, open)?;
@@ -152,7 +155,7 @@ impl PgTxn<'_> {
                 } else if let Some((position, job)) = batch.ready.take(lane) {
                     self.lanes.set_ready_from(lane, rest_of(batch.ready.head(lane)));
                     if let ReadyJob::Locked(locked) = &job
-                        && self.withdraw(locked, batch.now)
+                        && self.withdraw(batch, locked)
                     {
                         continue;
                     }
@@ -165,16 +168,17 @@ impl PgTxn<'_> {
     }
 
     /// Ends a ready job that can no longer run, and returns true. Returns false if it can run.
-    fn withdraw(&mut self, ready: &LockedJob, now: Timestamp) -> bool {
-        if let Some(late) = job::expired(&ready.job, now) {
-            self.put_job(Some(&ready.job), &late);
-            return true;
-        }
-        if !ready.has_plan {
+    fn withdraw(&mut self, batch: &mut ClaimBatch<'_>, ready: &LockedJob) -> bool {
+        let ended = if ready.has_plan {
+            let Some(late) = job::expired(&ready.job, batch.now) else { return false };
+            late
+        } else {
             // The plan was deleted between the check at the retry and this claim.
-            self.put_job(Some(&ready.job), &job::orphaned(&ready.job, now));
-        }
-        !ready.has_plan
+            job::orphaned(&ready.job, batch.now)
+        };
+        self.put_job(Some(&ready.job), &ended);
+        batch.withdrawn += 1;
+        true
     }
 
     /// Gives a ready job to the claimant of a claim.

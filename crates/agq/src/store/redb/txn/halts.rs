@@ -3,16 +3,13 @@
 use agenix_protocol::{ids::ActionId, time::Timestamp};
 use agenix_rules::{
     action::{Action, halt},
-    job,
+    job::{self, Job, RuleOutcome},
 };
 
 use crate::store::{
-    DocumentKind,
+    DocumentKind, MAX_WITHDRAWN,
     redb::{schema::Result, txn::WriteTxn},
 };
-
-/// Maximum number of halted jobs that the claims of a batch cancel. Claimants then look again.
-const MAX_CANCELLED: usize = 1000;
 
 impl WriteTxn<'_> {
     pub(crate) fn arm(&mut self, action: &Action) {
@@ -38,21 +35,31 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Cancels a ready job whose action is halted. Returns false if the action is not halted.
-    pub(crate) fn is_withdrawn(&mut self, job: &job::Job, now: Timestamp) -> Result<bool> {
-        if !self.cache.halted.contains(job.action_id.as_str()) {
-            return Ok(false);
-        }
-        if let job::RuleOutcome::Changed(cancelled) = job::cancelled_unclaimed(job, now) {
-            self.put_job(Some(job), &cancelled)?;
+    /// Ends a ready job that can no longer run: its action is halted, its plan was deleted, or it is
+    /// past its expiry. Returns false if the job can run.
+    pub(crate) fn withdraw(&mut self, job: &Job, has_plan: bool, now: Timestamp) -> Result<bool> {
+        let ended = if self.cache.halted.contains(job.action_id.as_str()) {
+            match job::cancelled_unclaimed(job, now) {
+                RuleOutcome::Changed(cancelled) => Some(*cancelled),
+                RuleOutcome::Unchanged => None,
+            }
+        } else if has_plan {
+            let Some(late) = job::expired(job, now) else { return Ok(false) };
+            Some(late)
+        } else {
+            // The plan was deleted between the check of a retry and this claim.
+            Some(job::orphaned(job, now))
+        };
+        if let Some(ended) = ended {
+            self.put_job(Some(job), &ended)?;
         }
         self.withdrawn += 1;
         Ok(true)
     }
 
-    /// Returns true if the claims of this batch have cancelled [`MAX_CANCELLED`] jobs.
+    /// Returns true if the claims of this batch have ended [`MAX_WITHDRAWN`] jobs.
     pub(crate) fn has_withdrawn_enough(&mut self) -> bool {
-        let is_enough = self.withdrawn >= MAX_CANCELLED;
+        let is_enough = self.withdrawn >= MAX_WITHDRAWN;
         self.arrived.jobs |= is_enough;
         is_enough
     }

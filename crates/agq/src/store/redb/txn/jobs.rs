@@ -74,18 +74,11 @@ impl WriteTxn<'_> {
                 return Ok(None);
             }
             let before = self.job(&job_id)?.ok_or_else(|| missing("job", job_id.as_str()))?;
-            if self.is_withdrawn(&before, now)? {
+            let plan = self.tables.plans.record::<StoredPlan>(before.plan_id.as_str())?;
+            if self.withdraw(&before, plan.is_some(), now)? {
                 continue;
             }
-            let Some(plan) = self.tables.plans.record::<StoredPlan>(before.plan_id.as_str())? else {
-                // The plan was deleted between the check of a retry and this claim.
-                self.put_job(Some(&before), &job::orphaned(&before, now))?;
-                continue;
-            };
-            if let Some(late) = job::expired(&before, now) {
-                self.put_job(Some(&before), &late)?;
-                continue;
-            }
+            let Some(plan) = plan else { continue };
             let hold = LeaseOptions { start_timeout_ms, visibility_ms: claimant.visibility_ms };
             let job = job::claimed(&before, &claimant.holder, now, hold);
             self.enter_limit(&job, now)?;
