@@ -4,7 +4,7 @@
 //! goes on from there.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -148,16 +148,14 @@ async fn remove_record(
 
 /// Removes the jobs with blobs that ended first, until their blobs have `excess` bytes.
 async fn remove_oldest(app: &AppState, excess: u64) -> Result<()> {
-    let mut oldest = ended_with_blobs(app).await?;
-    oldest.sort();
     let (mut left, mut jobs) = (excess, 0);
-    for (_, job_id, blobs) in oldest {
+    for (_, job_id, blobs) in ended_with_blobs(app).await? {
         if left == 0 {
             break;
         }
         let Some(job) = app.store.job_record(&job_id).await?.filter(|job| job.is_ended()) else { continue };
-        for hash in blobs {
-            let blob = record(app, hash).await?.filter(|blob| blob.jobs == 1);
+        for (hash, uses) in blobs {
+            let blob = record(app, hash).await?.filter(|blob| blob.jobs == uses);
             left = left.saturating_sub(blob.map_or(0, |blob| blob.length));
         }
         app.store.forget_job(&job_id, job.status()).await?;
@@ -167,25 +165,49 @@ async fn remove_oldest(app: &AppState, excess: u64) -> Result<()> {
     Ok(())
 }
 
-/// Returns the jobs whose results or inputs name blobs, each with its end as far as that is known.
-async fn ended_with_blobs(app: &AppState) -> Result<Vec<(Timestamp, JobId, Vec<BlobHash>)>> {
-    let mut found = with_blobs(app, DocumentKind::JobBlobs).await?;
-    found.extend(with_blobs(app, DocumentKind::JobInputs).await?);
-    Ok(found)
+/// Blobs that the results and the input of a job name, each with the number of uses, and the end of
+/// the job as far as they say it.
+#[derive(Debug, Default)]
+struct BlobsOfJob {
+    ended_at: Option<Timestamp>,
+    uses: BTreeMap<BlobHash, u64>,
 }
 
-async fn with_blobs(app: &AppState, kind: DocumentKind) -> Result<Vec<(Timestamp, JobId, Vec<BlobHash>)>> {
-    let (mut found, mut after) = (Vec::new(), String::new());
+/// Returns the ended jobs whose results or inputs name blobs, the first end first.
+async fn ended_with_blobs(app: &AppState) -> Result<Vec<(Timestamp, JobId, BTreeMap<BlobHash, u64>)>> {
+    let mut all = BTreeMap::new();
+    for kind in [DocumentKind::JobBlobs, DocumentKind::JobInputs] {
+        add_blobs(app, kind, &mut all).await?;
+    }
+    let mut ended = Vec::new();
+    for (job_id, of_job) in all {
+        // The entry of an input is older than the end of its job.
+        let ended_at = match of_job.ended_at {
+            Some(at) => Some(at),
+            None => app.store.job_record(&job_id).await?.and_then(|job| job.ended_at),
+        };
+        ended.extend(ended_at.map(|at| (at, job_id, of_job.uses)));
+    }
+    ended.sort();
+    Ok(ended)
+}
+
+async fn add_blobs(app: &AppState, kind: DocumentKind, all: &mut BTreeMap<JobId, BlobsOfJob>) -> Result<()> {
+    let mut after = String::new();
     loop {
         let page = app.store.documents_after(kind, &after, PAGE).await?;
         for (id, json) in &page {
-            let of_job: JobBlobs = lookup::parse("blobs of job", id, json)?;
+            let named: JobBlobs = lookup::parse("blobs of job", id, json)?;
             let Ok(job_id) = JobId::new(id.as_str()) else { continue };
-            found.push((of_job.ended_at.unwrap_or_default(), job_id, of_job.blobs));
+            let of_job = all.entry(job_id).or_default();
+            of_job.ended_at = of_job.ended_at.max(named.ended_at);
+            for hash in named.blobs {
+                *of_job.uses.entry(hash).or_default() += 1;
+            }
         }
         match page.last() {
             Some((last, _)) if page.len() == PAGE => after.clone_from(last),
-            _ => return Ok(found),
+            _ => return Ok(()),
         }
     }
 }
@@ -219,16 +241,27 @@ pub(crate) async fn sweep_uploads(app: &AppState) -> Result<()> {
 mod tests {
     use std::{fs::File, sync::Arc, time::UNIX_EPOCH};
 
-    use agenix_protocol::{blob::BlobHash, documents::to_json};
-    use agenix_rules::blob::StoredBlob;
+    use agenix_protocol::{
+        blob::BlobHash,
+        documents::{Status, parse, to_json},
+        ids::JobId,
+        request::Slice,
+        time::Timestamp,
+    };
+    use agenix_rules::{
+        blob::{JobBlobs, StoredBlob},
+        job::{self, Job},
+    };
     use bytes::Bytes;
+    use serde_json::json;
 
-    use super::BlobSweep;
+    use super::{BlobSweep, remove_oldest};
     use crate::{
-        app::AppState,
+        app::{AppState, Submitter},
         blobs::{BlobFile, BlobStorage},
+        service::{action_submission, plans},
         startup::services::without_tasks,
-        store::{DocumentChange, DocumentKind},
+        store::{AckLevel, DocumentChange, DocumentKind},
     };
 
     const PART: u8 = 7;
@@ -245,8 +278,60 @@ mod tests {
 
     async fn store_record(app: &AppState, file: &BlobFile) {
         let json = to_json(&StoredBlob::new(7, &file.suffix, app.clock.now()));
+        put(app, DocumentKind::Blob, &file.hash.to_string(), json).await;
+    }
+
+    /// Adds an action whose jobs have ended at `ended_at`, one after another, and returns the jobs.
+    async fn ended_jobs(app: &AppState, ended_at: &[u64]) -> Vec<JobId> {
+        let plan = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#;
+        plans::submit(app, Submitter::NOBODY, plan).await.unwrap();
+        let action = json!({"action_id": "a", "plan_id": "p", "inputs": vec![json!({}); ended_at.len()]});
+        let action = parse(action.to_string().as_bytes()).unwrap();
+        action_submission::submit(app, Submitter::NOBODY, action).await.unwrap();
+        let statuses = vec![Status::Pending];
+        let jobs = app.store.jobs_of(&"a".parse().unwrap(), statuses, Slice::ALL).await.unwrap();
+        for (job_id, at) in jobs.iter().zip(ended_at).filter(|(_, at)| **at > 0) {
+            let at = Timestamp(*at);
+            let rule = Box::new(move |job: Option<&Job>| job::cancelled(job.unwrap(), at));
+            app.store.decide(job_id, AckLevel::Durable, None, rule).await.unwrap().unwrap();
+        }
+        jobs
+    }
+
+    async fn put(app: &AppState, kind: DocumentKind, id: &str, json: String) {
         let rule = Box::new(move |_: Option<&str>| Ok(DocumentChange::Put(json.clone())));
-        app.store.update_document(DocumentKind::Blob, &file.hash.to_string(), rule).await.unwrap().unwrap();
+        app.store.update_document(kind, id, rule).await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn bound_of_bytes_removes_the_jobs_that_ended_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        // The jobs have ended in another order than they were submitted. The last one waits.
+        let jobs = ended_jobs(&app, &[3000, 1000, 2000, 0]).await;
+        for (number, (job_id, ended_at)) in jobs.iter().zip([Some(3000), None, Some(2000), None]).enumerate()
+        {
+            let hash = BlobHash([u8::try_from(number).unwrap(); 32]);
+            let of_job = |ended_at| to_json(&JobBlobs { ended_at, blobs: vec![hash] });
+            let blob = StoredBlob::new(10, "s", Timestamp(0)).named();
+            match ended_at {
+                // Input and output are the same blob, which the job uses twice.
+                Some(at) => {
+                    put(&app, DocumentKind::Blob, &hash.to_string(), to_json(&blob.named())).await;
+                    put(&app, DocumentKind::JobBlobs, job_id.as_str(), of_job(Some(Timestamp(at)))).await;
+                }
+                None => put(&app, DocumentKind::Blob, &hash.to_string(), to_json(&blob)).await,
+            }
+            put(&app, DocumentKind::JobInputs, job_id.as_str(), of_job(None)).await;
+        }
+        let mut left = vec![true; 4];
+        for (excess, removed) in [(1, 1), (10, 2)] {
+            remove_oldest(&app, excess).await.unwrap();
+            left[removed] = false;
+            for (job_id, is_left) in jobs.iter().zip(&left) {
+                assert_eq!(app.store.job_record(job_id).await.unwrap().is_some(), *is_left, "{job_id}");
+            }
+        }
     }
 
     #[tokio::test]
