@@ -44,6 +44,20 @@ pub struct Limit {
     pub active: u64,
     /// Theoretical arrival time of GCRA: end of all starts so far, if they were evenly spaced.
     pub spread_until: Timestamp,
+    /// Microseconds of that time after `spread_until`, 0 to 999.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spread_micros: u16,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(micros: &u16) -> bool {
+    *micros == 0
+}
+
+const MICROS_PER_MS: u64 = 1000;
+
+fn micros(time: Timestamp) -> u64 {
+    time.0.saturating_mul(MICROS_PER_MS)
 }
 
 impl Limit {
@@ -61,30 +75,34 @@ impl Limit {
 
     /// Returns the earliest time at which the rate allows another start.
     pub fn begins_at(&self, now: Timestamp) -> Timestamp {
-        let Some(gap) = self.gap_ms() else { return now };
-        Timestamp(self.spread_until.max(now).0.saturating_sub(self.burst_ms(gap))).max(now)
+        let Some(gap) = self.gap_micros() else { return now };
+        let begin = self.spread_from(now).saturating_sub(self.burst_micros(gap));
+        Timestamp(begin.div_ceil(MICROS_PER_MS)).max(now)
     }
 
     /// Returns the number of jobs that may start at `now`, one after another.
     pub fn free_starts(&self, now: Timestamp) -> u64 {
         let slots = self.terms.concurrency.map_or(u64::MAX, |most| most.saturating_sub(self.active));
-        let Some(gap) = self.gap_ms() else { return slots };
-        let rest = now.plus_ms(self.burst_ms(gap)).0.checked_sub(self.spread_until.max(now).0);
+        let Some(gap) = self.gap_micros() else { return slots };
+        let latest = micros(now).saturating_add(self.burst_micros(gap));
+        let rest = latest.checked_sub(self.spread_from(now));
         rest.map_or(0, |rest| (rest / gap + 1).min(slots))
     }
 
     /// Counts a start.
     pub fn begun(self, now: Timestamp) -> Self {
-        let spread_until =
-            self.gap_ms().map_or(self.spread_until, |gap| self.spread_until.max(now).plus_ms(gap));
-        Self { active: self.active + 1, spread_until, ..self }
+        let next = Self { active: self.active + 1, ..self };
+        match self.gap_micros() {
+            Some(gap) => next.spread(self.spread_from(now).saturating_add(gap)),
+            None => next,
+        }
     }
 
     /// Returns the limit with the maximum wait, if the clock was set back and the wait exceeds it.
     pub fn rescheduled(self, now: Timestamp) -> Option<Self> {
-        let longest = self.gap_ms()?.saturating_mul(self.terms.rate.unwrap_or(1).max(1));
-        let latest = now.plus_ms(longest);
-        (self.spread_until > latest).then_some(Self { spread_until: latest, ..self })
+        let longest = self.gap_micros()?.saturating_mul(self.terms.rate.unwrap_or(1).max(1));
+        let latest = micros(now).saturating_add(longest);
+        (self.spread_from(now) > latest).then_some(self.spread(latest))
     }
 
     /// Counts the end of a job.
@@ -99,16 +117,29 @@ impl Limit {
 
     /// Returns true if the limit delays no job at `now`; the store may remove it if unused.
     pub fn is_idle(&self, now: Timestamp) -> bool {
-        self.active == 0 && self.spread_until <= now
+        self.active == 0 && self.spread_from(now) <= micros(now)
     }
 
-    fn gap_ms(&self) -> Option<u64> {
-        self.terms.rate.map(|rate| self.terms.period_ms.div_ceil(rate.max(1)).max(1))
+    /// Returns the theoretical arrival time of GCRA, at least `now`, in microseconds.
+    fn spread_from(&self, now: Timestamp) -> u64 {
+        micros(self.spread_until).saturating_add(self.spread_micros.into()).max(micros(now))
+    }
+
+    /// Returns the limit with another theoretical arrival time, in microseconds.
+    fn spread(self, until: u64) -> Self {
+        let rest = u16::try_from(until % MICROS_PER_MS).expect("a remainder of 1000 is below 1000");
+        Self { spread_until: Timestamp(until / MICROS_PER_MS), spread_micros: rest, ..self }
+    }
+
+    /// Returns the time between evenly spaced starts, in microseconds.
+    fn gap_micros(&self) -> Option<u64> {
+        let period = self.terms.period_ms.saturating_mul(MICROS_PER_MS);
+        self.terms.rate.map(|rate| period.div_ceil(rate.max(1)).max(1))
     }
 
     /// Returns how far starts may be ahead of one each `gap`, because all starts of a period may
     /// happen at once.
-    fn burst_ms(&self, gap: u64) -> u64 {
+    fn burst_micros(&self, gap: u64) -> u64 {
         gap.saturating_mul(self.terms.rate.unwrap_or(1).saturating_sub(1))
     }
 }
@@ -142,7 +173,7 @@ mod tests {
         assert!(!rescheduled.admits(now) && rescheduled.admits(now.plus_ms(334)));
         assert!(rescheduled.rescheduled(now).is_none());
         assert!(!full.is_idle(ahead) && !full.ended().ended().ended().is_idle(ahead), "its rate is used up");
-        assert!(full.ended().ended().ended().is_idle(full.spread_until));
+        assert!(full.ended().ended().ended().is_idle(full.spread_until.plus_ms(1)));
         let used_up = [(); 3].iter().fold(limit(None, Some(3)), |limit, ()| limit.begun(now));
         assert!(used_up.rescheduled(now).is_none(), "it is of this time");
         assert!(limit(Some(1), None).begun(ahead).rescheduled(now).is_none(), "it names no time");
@@ -166,6 +197,36 @@ mod tests {
             }
         }
         assert_eq!(Limit::default().free_starts(now), u64::MAX);
+    }
+
+    #[test]
+    fn rate_that_does_not_divide_its_period_is_reached() {
+        for rate in [300, 400, 501, 999, 5000] {
+            let mut limit = limit(None, Some(rate));
+            let starts_at = |limit: &mut Limit, ms: u64| {
+                let (now, mut starts) = (Timestamp(5000 + ms), 0);
+                while limit.admits(now) {
+                    (*limit, starts) = (limit.begun(now), starts + 1);
+                }
+                starts
+            };
+            assert_eq!(starts_at(&mut limit, 0), rate, "all starts of a period at once");
+            let later: u64 = (1..=10_000).map(|ms| starts_at(&mut limit, ms)).sum();
+            assert!(
+                later <= 10 * rate && later + 1 >= 10 * rate * 999 / 1000,
+                "{rate}: {later} in ten seconds"
+            );
+        }
+    }
+
+    #[test]
+    fn limit_of_an_earlier_version_is_read() {
+        let spread_until = serde_json::to_string(&Timestamp(6000)).unwrap();
+        let terms = r#"{"rate":3,"period_ms":1000}"#;
+        let old = format!(r#"{{"terms":{terms},"active":1,"spread_until":{spread_until}}}"#);
+        let read: Limit = serde_json::from_str(&old).unwrap();
+        assert_eq!((read.spread_until, read.spread_micros), (Timestamp(6000), 0));
+        assert_eq!(serde_json::to_string(&read).unwrap(), old, "an older node can read it");
     }
 
     #[test]

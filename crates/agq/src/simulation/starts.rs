@@ -34,9 +34,9 @@ pub(super) struct StartHistories {
 }
 
 impl Rate {
-    /// Returns the time between evenly spaced starts.
-    fn gap_ms(self) -> u64 {
-        self.period_ms.div_ceil(self.jobs)
+    /// Returns the time between evenly spaced starts, in microseconds.
+    fn gap_micros(self) -> u64 {
+        (self.period_ms * 1000).div_ceil(self.jobs)
     }
 
     /// Returns true if a token bucket for the jobs of one period, which is refilled evenly, has a
@@ -45,7 +45,7 @@ impl Rate {
     fn admits(self, starts: &[Start], at_ms: u64) -> bool {
         (1..).zip(starts.iter().rev()).all(|(later, first): (u64, _)| {
             let beyond_bucket = (later + 1).saturating_sub(self.jobs);
-            at_ms.saturating_sub(first.at_ms) >= beyond_bucket * self.gap_ms()
+            at_ms.saturating_sub(first.at_ms) * 1000 >= beyond_bucket * self.gap_micros()
         })
     }
 }
