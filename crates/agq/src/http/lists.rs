@@ -254,14 +254,15 @@ pub(super) async fn dead_letter_stats(state: Shared, _: RequireAdmin) -> HttpRes
 
 pub(super) async fn events(state: Shared, _: RequireClient, Query(query): Query<ListQuery>) -> HttpResult {
     let limit = query.page_size()?;
-    let after = number("cursor", query.cursor.as_ref())?.unwrap_or_default();
     let (types, queues) = (ListQuery::words(query.types.as_ref()), ListQuery::words(query.queues.as_ref()));
     let is_wanted = |event: &LoggedEvent| {
         types.as_ref().is_none_or(|types| types.iter().any(|word| word == event.kind))
             && queues.as_ref().is_none_or(|queues| queues.contains(&event.queue))
     };
-    let NewEvents { events, has_more, .. } = state.app.events.follow(after as u64, limit, is_wanted);
-    let cursor = events.last().map_or(after as u64, |event| event.number);
-    let shown: Vec<Value> = events.iter().map(|event| envelope(&state.app.events, event)).collect();
-    Ok(ok(&json!({"events": shown, "cursor": cursor.to_string(), "has_more": has_more})))
+    let log = &state.app.events;
+    let NewEvents { events, has_more, up_to, has_gap } =
+        log.follow_from(query.cursor.as_deref(), limit, is_wanted);
+    let shown: Vec<Value> = events.iter().map(|event| envelope(log, event)).collect();
+    let cursor = log.cursor(up_to);
+    Ok(ok(&json!({"events": shown, "cursor": cursor, "has_more": has_more, "has_gap": has_gap})))
 }

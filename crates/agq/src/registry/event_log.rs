@@ -135,6 +135,21 @@ impl EventLog {
         NewEvents { events, has_more, up_to, has_gap }
     }
 
+    /// Returns events for a subscriber with the cursor of an earlier answer. The cursor of another
+    /// start of agq, or of another node, belongs to another log: the subscriber gets this log from
+    /// its beginning, and a gap.
+    pub(crate) fn follow_from(
+        &self,
+        cursor: Option<&str>,
+        limit: usize,
+        wanted: impl Fn(&LoggedEvent) -> bool,
+    ) -> NewEvents {
+        let place = cursor.map(|cursor| self.number_of(cursor));
+        let new = self.follow(place.flatten().unwrap_or_default(), limit, wanted);
+        let has_gap = place.is_some_and(|known| known.is_none() || new.has_gap);
+        NewEvents { has_gap, ..new }
+    }
+
     /// Returns the number of the last event, and a receiver of later numbers.
     pub(crate) fn listen(&self) -> (u64, watch::Receiver<u64>) {
         let mut later = self.last.subscribe();
@@ -156,7 +171,13 @@ impl EventLog {
 
     /// Returns the id of an event. No other start of agq uses the same id.
     pub(crate) fn id_of(&self, event: &LoggedEvent) -> String {
-        format!("evt_{:x}_{}", self.began_at.0, event.number)
+        self.cursor(event.number)
+    }
+
+    /// Returns the cursor of a subscriber that has seen the log up to `number`. It is the id of
+    /// that event.
+    pub(crate) fn cursor(&self, number: u64) -> String {
+        format!("evt_{:x}_{number}", self.began_at.0)
     }
 
     /// Returns the number of the event with this id, or `None` if the id is not of this start.
@@ -232,6 +253,23 @@ mod tests {
         for wrong in ["evt_fe_3", "evt_3", "3", ""] {
             assert_eq!(log.number_of(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn cursor_of_another_log_hides_no_event() {
+        let log = EventLog::new(Timestamp(255));
+        (0..3).for_each(|_| log.record(None, &job(), false, Timestamp(2)));
+        let from = |cursor: Option<&str>| {
+            let new = log.follow_from(cursor, 10, |_| true);
+            (new.events.len(), log.cursor(new.up_to), new.has_gap)
+        };
+        assert_eq!(from(None), (3, "evt_ff_3".into(), false));
+        assert_eq!(from(Some("evt_ff_2")), (1, "evt_ff_3".into(), false));
+        for other in ["evt_fe_2", "evt_ff_9", "5000"] {
+            assert_eq!(from(Some(other)), (3, "evt_ff_3".into(), true), "{other}");
+        }
+        (0..MAX_EVENTS).for_each(|_| log.record(None, &job(), false, Timestamp(2)));
+        assert!(log.follow_from(Some("evt_ff_2"), 1, |_| true).has_gap);
     }
 
     #[test]
