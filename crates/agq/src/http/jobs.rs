@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Response, StatusCode},
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::to_raw_value};
 
 use crate::{
     http::{
@@ -55,10 +55,13 @@ fn add_trace(document: &mut OjsDocument, headers: &HeaderMap) -> HttpResult<()> 
     for name in ["traceparent", "tracestate"] {
         let Some(trace) = headers.get(name).and_then(|value| value.to_str().ok()) else { continue };
         let meta = document.get("meta").map_or("{}", |meta| meta.get());
-        let Ok(Value::Object(mut meta)) = serde_json::from_str::<Value>(meta) else { return Ok(()) };
-        meta.entry(name).or_insert_with(|| trace.into());
-        let meta = serde_json::value::to_raw_value(&meta);
-        document.insert("meta".into(), meta.map_err(|error| ApiError::invalid(error.to_string()))?);
+        // The values stay raw, because numbers keep their text.
+        let Ok(mut meta) = serde_json::from_str::<OjsDocument>(meta) else { return Ok(()) };
+        let invalid = |error: serde_json::Error| ApiError::invalid(error.to_string());
+        if !meta.contains_key(name) {
+            meta.insert(name.to_owned(), to_raw_value(trace).map_err(invalid)?);
+        }
+        document.insert("meta".into(), to_raw_value(&meta).map_err(invalid)?);
     }
     Ok(())
 }
@@ -156,4 +159,32 @@ pub(super) async fn forget_dead(state: Shared, _: RequireClient, Path(id): Path<
     let job_id = job_id(&id)?;
     dead_letters::forget_dead(&state.app, &job_id).await?;
     Ok(ok(&json!({"deleted": true, "job_id": job_id})))
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::{OjsDocument, parse};
+    use axum::http::HeaderMap;
+
+    use super::add_trace;
+
+    /// Returns the metadata of a document with the header `traceparent`.
+    fn traced(document: &str) -> Option<String> {
+        let mut document: OjsDocument = parse(document.as_bytes()).unwrap();
+        let mut headers = HeaderMap::new();
+        headers.insert("traceparent", "00-1-2-01".parse().unwrap());
+        add_trace(&mut document, &headers).ok().unwrap();
+        document.get("meta").map(|meta| meta.get().to_owned())
+    }
+
+    #[test]
+    fn trace_leaves_the_numbers_of_the_metadata_as_they_are() {
+        let meta = traced(r#"{"meta":{"n":123456789012345678901234,"p":1.10}}"#);
+        let expected = r#"{"n":123456789012345678901234,"p":1.10,"traceparent":"00-1-2-01"}"#;
+        assert_eq!(meta.as_deref(), Some(expected));
+        assert_eq!(traced("{}").as_deref(), Some(r#"{"traceparent":"00-1-2-01"}"#));
+        let own = r#"{"traceparent":"mine"}"#;
+        assert_eq!(traced(&format!(r#"{{"meta":{own}}}"#)).as_deref(), Some(own));
+        assert_eq!(traced(r#"{"meta":[1.10]}"#).as_deref(), Some("[1.10]"), "a later check refuses it");
+    }
 }
