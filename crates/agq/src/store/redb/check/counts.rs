@@ -10,7 +10,7 @@ use agenix_rules::{
 };
 use redb::Error;
 
-use super::{Report, budgets::CountedRuns, own_record};
+use super::{Report, budgets::CountedRuns, limits::CountedStarts, own_record};
 use crate::store::{
     QueueCounts, Totals,
     redb::{
@@ -35,11 +35,13 @@ pub(super) struct CountedJobs {
     /// By lane and state.
     states: BTreeMap<u32, [u64; 8]>,
     budgets: CountedRuns,
+    limits: CountedStarts,
 }
 
 impl CountedJobs {
     pub(super) fn add(&mut self, job: Job) {
         self.budgets.add(&job);
+        self.limits.add(&job);
         let status = job.status() as usize;
         self.all[status] += 1;
         self.states.entry(job.lane).or_default()[job.state as usize] += 1;
@@ -67,6 +69,7 @@ pub(super) fn check(
     lengths(tables, queues, &counted.lanes, found)?;
     by_queue(tables, queues, &counted.states, found)?;
     counted.budgets.check(tables, found)?;
+    counted.limits.check(tables, found)?;
     totals(tables, &counted.all, found)
 }
 

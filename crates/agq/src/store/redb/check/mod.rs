@@ -17,6 +17,7 @@ mod counts;
 mod indexes;
 mod jobs;
 mod keys;
+mod limits;
 
 use std::{
     collections::{BTreeMap, HashMap},

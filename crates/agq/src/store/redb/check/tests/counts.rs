@@ -1,18 +1,20 @@
 //! Wrong counts.
 
-use agenix_protocol::time::Timestamp;
+use agenix_protocol::{documents::to_json, time::Timestamp};
 use agenix_rules::{
     action::{Action, JobCounts},
     capability::Needs,
+    job::{Job, Ojs},
+    limit::Limit,
 };
 
 use super::{cut, edit, put, tampered, write};
 use crate::store::{
-    Totals,
+    DocumentKind, Totals,
     redb::schema::{
         codec::encode,
         index_keys::LaneKey,
-        tables::{ACTIONS, LANE_LENGTHS, LANES, PLAN_LOADS, TALLIES, TOTALS},
+        tables::{ACTIONS, JOBS, LANE_LENGTHS, LANES, NOTES, PLAN_LOADS, TALLIES, TOTALS},
     },
 };
 
@@ -50,6 +52,23 @@ async fn check_reports_wrong_lanes_and_plan_loads() {
     assert_eq!(reported, ["plan_loads: p counts 0 jobs that have not ended, but should count 4"]);
     let reported = tampered(|t| put(t, PLAN_LOADS, "q", 1)).await;
     assert_eq!(reported, ["plan_loads: q counts 1 jobs that have not ended, but should count 0"]);
+}
+
+#[tokio::test]
+async fn check_reports_wrong_limits() {
+    let limit = |active: u64| {
+        let json = to_json(&Limit { active, ..Limit::default() });
+        tampered(move |t| put(t, NOTES, (DocumentKind::Limit.as_str(), "k"), json.as_str()))
+    };
+    let none: [&str; 0] = [];
+    assert_eq!(limit(0).await, none);
+    assert_eq!(limit(1).await, ["notes: limit k counts 1 running jobs, but should count 0"]);
+    let under_limit = tampered(|t| {
+        edit::<Job>(t, JOBS, "a-0", |job| {
+            job.ojs = Some(Box::new(Ojs { queue: "ready".into(), limit: Some("k".into()), ..Ojs::of("t") }));
+        });
+    });
+    assert_eq!(under_limit.await, ["notes: limit k is missing, and 1 jobs under it run"]);
 }
 
 #[tokio::test]
