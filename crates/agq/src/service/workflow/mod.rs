@@ -156,7 +156,7 @@ pub(crate) async fn advance(app: &AppState, id: &str) -> Result<()> {
             }
         }
         if known.is_settled() {
-            return remove_running(app, id).await;
+            return settle(app, id).await;
         }
         let seen = observe(app, &known).await?;
         let seen: Vec<(&str, StepObservation)> = seen.iter().map(|(id, seen)| (id.as_str(), *seen)).collect();
@@ -262,6 +262,19 @@ async fn change_step(
     Ok(app.store.update_document(DocumentKind::Workflow, &workflow.id, Box::new(rule)).await??)
 }
 
+/// Removes a settled workflow from the list of running workflows, unless a retry has resumed the
+/// workflow meanwhile.
+async fn settle(app: &AppState, id: &str) -> Result<()> {
+    remove_running(app, id).await?;
+    let Some(json) = app.store.document(DocumentKind::Workflow, id).await? else { return Ok(()) };
+    let now = read(id, &json)?;
+    if now.is_settled() {
+        Ok(())
+    } else {
+        put(app, DocumentKind::Running, id, now.created_at.0.to_string()).await
+    }
+}
+
 /// Removes a workflow without remaining steps from the list of running workflows.
 async fn remove_running(app: &AppState, id: &str) -> Result<()> {
     let rule = |_: Option<&str>| Ok(DocumentChange::Remove);
@@ -296,4 +309,26 @@ pub(crate) async fn forget_ended(app: &AppState, before: Timestamp) -> Result<()
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::parse;
+
+    use super::{cancel, get, settle, submit};
+    use crate::{startup::services::without_tasks, store::DocumentKind};
+
+    #[tokio::test]
+    async fn workflow_that_a_retry_has_resumed_stays_in_the_list_of_running_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        let request = parse(br#"{"steps":[{"type":"a","args":[]},{"type":"b","args":[]}]}"#).unwrap();
+        let id = submit(&app, None, request).await.unwrap().id;
+        assert!(!get(&app, &id).await.unwrap().is_settled());
+        // As if the workflow had been seen as settled, before a retry resumed it.
+        settle(&app, &id).await.unwrap();
+        assert_eq!(app.store.documents(DocumentKind::Running).await.unwrap().len(), 1);
+        drop(cancel(&app, &id).await.unwrap());
+        assert!(app.store.documents(DocumentKind::Running).await.unwrap().is_empty());
+    }
 }
