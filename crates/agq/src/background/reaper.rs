@@ -17,7 +17,7 @@ use agenix_rules::{
     worker::{self, Liveness, Worker},
 };
 use futures_util::future::join;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::pause_detector::PauseDetector;
 use crate::{
@@ -27,6 +27,7 @@ use crate::{
     service::{
         approval_decisions::ApprovalRounds,
         chunked_submission::StalledSubmissions,
+        closed_connections::release_unreturned,
         halting,
         job_changes::{if_exists, release_all},
         jobs::requeue_lost,
@@ -72,7 +73,7 @@ pub(crate) async fn run(app: Arc<AppState>) {
     join(reaping, observing).await;
 }
 
-/// Acts on the leader of several nodes only.
+/// Acts on the leader of several nodes only, except for the connections of its own node.
 struct Reaper<'r> {
     app: &'r AppState,
     detector: &'r PauseDetector,
@@ -137,6 +138,9 @@ impl<'r> Reaper<'r> {
             self.corrections.clock_was_set_back();
         }
         self.app.backups.expire(now);
+        if let Err(error) = release_unreturned(self.app).await {
+            debug!(%error, "claims of closed connections could not be returned; the next round tries again");
+        }
         let leads = self.app.store.leads();
         if self.corrections.observe_leadership(leads) {
             self.detector.subtract_unseen(u64::MAX);

@@ -13,3 +13,4 @@ pub(crate) mod queue_limits;
 pub(crate) mod resource_figures;
 pub(crate) mod shares;
 pub(crate) mod throughput;
+pub(crate) mod unreturned_claims;

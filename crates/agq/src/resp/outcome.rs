@@ -8,8 +8,7 @@ use agenix_protocol::{
 use agenix_rules::rejection::Rejection;
 use serde::de::DeserializeOwned;
 
-use super::unacked_claims::UnackedClaim;
-use crate::error::Result;
+use crate::{error::Result, registry::unreturned_claims::UnackedClaim};
 
 pub(crate) type CommandResult = Result<Reply>;
 

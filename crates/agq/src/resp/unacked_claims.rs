@@ -1,20 +1,13 @@
 //! Unacknowledged claims: claims whose replies may not have reached the client. They return to
 //! their queues when the connection closes.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
 
-use agenix_protocol::ids::JobId;
+use crate::registry::unreturned_claims::UnackedClaim;
 
 /// A client that always waits for one more job acknowledges no claim by a pause. `--start-timeout`
 /// takes back an older claim that did not arrive.
 const MAX_CLAIMS: usize = 1024;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct UnackedClaim {
-    pub(crate) job_id: JobId,
-    pub(crate) holder: Arc<str>,
-    pub(crate) attempt: u32,
-}
 
 #[derive(Debug, Default)]
 pub(crate) struct UnackedClaims(VecDeque<UnackedClaim>);
@@ -28,18 +21,20 @@ impl UnackedClaims {
         self.0.push_back(claim);
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
+    /// Removes all claims, and returns them.
+    pub(crate) fn take(&mut self) -> Vec<UnackedClaim> {
+        std::mem::take(&mut self.0).into()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &UnackedClaim> {
-        self.0.iter()
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_CLAIMS, UnackedClaim, UnackedClaims};
+    use super::{MAX_CLAIMS, UnackedClaims};
+    use crate::registry::unreturned_claims::UnackedClaim;
 
     #[test]
     fn unacked_claims_are_bounded_for_a_client_that_never_pauses() {
@@ -47,10 +42,10 @@ mod tests {
         let max = u32::try_from(MAX_CLAIMS).unwrap();
         let mut claims = UnackedClaims::default();
         (0..max).for_each(|attempt| claims.push(claim(attempt)));
-        assert_eq!((claims.iter().count(), claims.iter().next()), (MAX_CLAIMS, Some(&claim(0))));
+        assert_eq!((claims.0.len(), claims.0.front()), (MAX_CLAIMS, Some(&claim(0))));
         claims.push(claim(max));
-        assert_eq!((claims.iter().count(), claims.iter().next()), (MAX_CLAIMS, Some(&claim(1))));
-        claims.clear();
-        assert_eq!(claims.iter().count(), 0);
+        assert_eq!((claims.0.len(), claims.0.front()), (MAX_CLAIMS, Some(&claim(1))));
+        assert_eq!(claims.take().len(), MAX_CLAIMS);
+        assert!(claims.take().is_empty());
     }
 }

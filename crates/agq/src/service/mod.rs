@@ -33,6 +33,7 @@ pub(crate) mod challenges;
 pub(crate) mod chunked_submission;
 pub(crate) mod claim_gate;
 pub(crate) mod claims;
+pub(crate) mod closed_connections;
 pub(crate) mod dead_letters;
 pub(crate) mod deferred_submission;
 pub(crate) mod explain;

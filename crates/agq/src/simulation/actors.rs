@@ -7,7 +7,8 @@ use agenix_protocol::ids::WorkerId;
 use crate::{
     app::{AppState, Caller, connection_name},
     auth::keyring::{Identity, Role},
-    resp::{outcome::CommandOutcome, unacked_claims::UnackedClaim},
+    registry::unreturned_claims::UnackedClaim,
+    resp::outcome::CommandOutcome,
 };
 use agenix_protocol::resp::Reply;
 

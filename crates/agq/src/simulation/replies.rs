@@ -16,9 +16,9 @@ use super::{
     workers::{IN_SANDBOX, hash_of},
     world::{PendingRequest, World},
 };
-use crate::resp::{
-    outcome::{CommandOutcome, Effect},
-    unacked_claims::UnackedClaim,
+use crate::{
+    registry::unreturned_claims::UnackedClaim,
+    resp::outcome::{CommandOutcome, Effect},
 };
 
 impl World {

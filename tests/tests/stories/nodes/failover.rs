@@ -124,6 +124,30 @@ fn a_node_hears_the_others_again_after_its_connections_went_silent() {
 }
 
 #[test]
+fn a_connection_that_closes_while_the_database_is_away_returns_its_jobs_later() {
+    let cluster = Postgres::start_on_loopback(&[], None);
+    let proxy = Proxy::start(cluster.address(), fastrand::Rng::new());
+    let lab = Lab::on_files();
+    let store = url(&proxy.address());
+    let agq = lab.agq(&["--store", &store, "--store-timeout", "1", "--store-lease", "60"]);
+    lab.submit_plan(&agq, &plan("p", "true", &[]));
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let mut claims = Raw::open(&lab, &agq);
+    claims.send("BRPOP queue:ready 0\n");
+    let job: serde_json::Value = serde_json::from_str(&claims.bulk()).unwrap();
+    let job_id = job["job_id"].as_str().unwrap();
+    assert_eq!(claims.ask(&format!(r#"JOB.UPDATE {job_id} '{{"status":"running"}}'"#)), "+OK");
+    proxy.cut_off();
+    drop(claims);
+    eventually("agq could not return the job", || {
+        let log = std::fs::read_to_string(lab.path().join("agq.log")).unwrap();
+        log.contains("the claims of a closed connection could not be returned").then_some(())
+    });
+    proxy.calm();
+    eventually("the job is pending", || (only_job(&lab, &agq, "a")["status"] == "pending").then_some(()));
+}
+
+#[test]
 fn the_first_message_after_the_notifying_connection_was_closed_is_received() {
     let cluster = Postgres::start(&[]);
     let lab = Lab::on_files();

@@ -1,7 +1,7 @@
 //! End of a connection: answers the commands that were received, and returns the claims of the
 //! connection.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use agenix_protocol::resp::{FrameError, Reply};
 use futures_util::SinkExt;
@@ -9,7 +9,7 @@ use tokio::{io::AsyncReadExt, time::timeout};
 use tracing::{debug, warn};
 
 use super::{Disconnect, RespConnection, in_flight::next_done};
-use crate::{net::write_timeout::SlowClient, service};
+use crate::{net::write_timeout::SlowClient, registry::unreturned_claims::ClosedConnection, service};
 
 /// Time for which a connection is still read after a fatal error, so that the error reaches the
 /// client.
@@ -102,24 +102,15 @@ impl RespConnection {
         // Dropping the commands in flight returns claims that were being handed over.
         self.running.clear();
         self.session.close();
+        let unacked = self.session.unacked_claims.take();
         let caller = &self.session.caller;
-        let mut outcome = Ok(());
-        for claim in self.session.unacked_claims.iter() {
-            let back = service::job_changes::release_unreported(
-                &self.app,
-                &claim.job_id,
-                &claim.holder,
-                claim.attempt,
-            )
-            .await;
-            outcome = outcome.and(back);
-        }
-        outcome = outcome.and(service::job_changes::release_all(&self.app, &caller.connection).await);
-        if let Some(worker_id) = &caller.registered {
-            outcome = outcome.and(service::workers::detach(&self.app, worker_id, &caller.connection).await);
-        }
-        if let Err(error) = outcome {
-            warn!(%error, connection = %caller.connection, "the claims of a closed connection could not be returned");
+        let closed = ClosedConnection {
+            name: Arc::clone(&caller.connection),
+            worker_id: caller.registered.clone(),
+            unacked,
+        };
+        if let Err(error) = service::closed_connections::release(&self.app, closed).await {
+            warn!(%error, connection = %caller.connection, "the claims of a closed connection could not be returned; the reaper tries again");
         }
         debug!(connection = %caller.connection, "closed");
     }

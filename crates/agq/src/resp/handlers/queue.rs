@@ -15,10 +15,8 @@ use super::keyspace;
 use crate::{
     app::{AppState, Caller},
     error::CommandError,
-    resp::{
-        outcome::{CommandOutcome, CommandResult, Effect, json},
-        unacked_claims::UnackedClaim,
-    },
+    registry::unreturned_claims::UnackedClaim,
+    resp::outcome::{CommandOutcome, CommandResult, Effect, json},
     service::{claims, queue_stats, queues},
     settings::PopReply,
     store::{Claim, StoreError},
