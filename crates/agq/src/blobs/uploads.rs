@@ -1,7 +1,7 @@
 //! Unfinished uploads of this process. A restart forgets them, and their workers begin again.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex},
 };
 
@@ -43,6 +43,8 @@ pub(crate) struct Uploads(Mutex<HashMap<UploadTarget, Entry>>);
 struct Entry {
     /// Locked while a piece is written, because pieces come in their order.
     upload: Arc<tokio::sync::Mutex<Upload>>,
+    /// Name of the file; empty before the first piece. It is also known while the upload is locked.
+    name: String,
     used_at: Timestamp,
 }
 
@@ -64,10 +66,18 @@ impl Uploads {
     /// Returns the upload of a target, new or in progress.
     pub(crate) fn of(&self, target: &UploadTarget, now: Timestamp) -> Arc<tokio::sync::Mutex<Upload>> {
         let mut all = lock(&self.0);
-        let new = || Entry { upload: Arc::default(), used_at: now };
+        let new = || Entry { upload: Arc::default(), name: String::new(), used_at: now };
         let entry = all.entry(target.clone()).or_insert_with(new);
         entry.used_at = now;
         Arc::clone(&entry.upload)
+    }
+
+    /// Begins an upload again in the file `name`, so that a sweep spares the file.
+    pub(crate) fn begin(&self, target: &UploadTarget, attempt: u32, name: String) -> Upload {
+        if let Some(entry) = lock(&self.0).get_mut(target) {
+            entry.name.clone_from(&name);
+        }
+        Upload { attempt, name, ..Upload::default() }
     }
 
     pub(crate) fn remove(&self, target: &UploadTarget) {
@@ -77,24 +87,20 @@ impl Uploads {
     /// Removes the uploads without a piece for an hour. Returns the names of their files.
     pub(crate) fn expire(&self, now: Timestamp) -> Vec<String> {
         let mut all = lock(&self.0);
-        let idle = all.extract_if(|_, entry| now.ms_since(entry.used_at) > MAX_IDLE_MS);
-        // An upload that is locked has a piece on its way, and its next piece is refused.
-        idle.filter_map(|(_, entry)| Some(entry.upload.try_lock().ok()?.name.clone())).collect()
+        // An upload that is locked is being written or published.
+        let is_idle =
+            |entry: &Entry| now.ms_since(entry.used_at) > MAX_IDLE_MS && entry.upload.try_lock().is_ok();
+        let idle = all.extract_if(|_, entry| is_idle(entry));
+        idle.map(|(_, entry)| entry.name).filter(|name| !name.is_empty()).collect()
     }
 
-    /// Returns the names of the files of all uploads, as far as they are known.
-    pub(crate) fn names(&self) -> Vec<String> {
-        let all: Vec<_> = lock(&self.0).values().map(|entry| Arc::clone(&entry.upload)).collect();
-        all.iter().filter_map(|upload| Some(upload.try_lock().ok()?.name.clone())).collect()
+    /// Returns the names of the files of all uploads.
+    pub(crate) fn names(&self) -> HashSet<String> {
+        lock(&self.0).values().map(|entry| entry.name.clone()).collect()
     }
 }
 
 impl Upload {
-    /// Returns an upload without bytes, in the file `name`.
-    pub(crate) fn begun(attempt: u32, name: String) -> Self {
-        Self { attempt, name, ..Self::default() }
-    }
-
     /// Checks that a piece of `attempt` follows the bytes that agq has received.
     pub(crate) fn check_piece(&self, attempt: u32, offset: u64, data: &Bytes) -> Result<(), Rejection> {
         blob::check_piece(self.received(attempt), offset, data.len())
@@ -145,10 +151,14 @@ mod tests {
         UploadTarget::from(&UploadKey { job_id, attempt, task_number: 1, stream: OutputStream::Stdout })
     }
 
+    fn begun() -> Upload {
+        Uploads::default().begin(&target(1), 1, "u".into())
+    }
+
     #[test]
     fn upload_takes_pieces_in_their_order() {
         let piece = Bytes::from_static(b"hello");
-        let upload = Upload::begun(1, "u".into());
+        let upload = begun();
         assert_eq!(upload.check_piece(1, 0, &piece), Ok(()));
         let upload = upload.with(&piece);
         assert_eq!(upload.length, 5);
@@ -164,7 +174,7 @@ mod tests {
 
     #[test]
     fn upload_is_checked_as_a_whole() {
-        let upload = Upload::begun(1, "u".into()).with(b"hello world");
+        let upload = begun().with(b"hello world");
         let hash = "d74981efa70a0c880b8d8c1985d075dbcbf679b99a5f9914e5aaf96b831a9e24".parse().unwrap();
         assert_eq!(upload.check_whole(1, 11, hash).unwrap().len(), 4);
         let error = |attempt, length| upload.check_whole(attempt, length, hash).unwrap_err().to_string();
@@ -177,11 +187,23 @@ mod tests {
     #[tokio::test]
     async fn uploads_expire_without_a_piece() {
         let (uploads, start) = (Uploads::default(), Timestamp(1000));
-        *uploads.of(&target(1), start).lock().await = Upload::begun(1, "u".into());
+        let upload = uploads.of(&target(1), start);
+        *upload.lock().await = uploads.begin(&target(1), 1, "u".into());
         let last = start.plus_ms(MAX_IDLE_MS);
         assert!(uploads.expire(last).is_empty());
-        assert_eq!(uploads.names(), ["u"]);
+        let published = upload.lock().await;
+        assert!(uploads.expire(last.plus_ms(1)).is_empty(), "its publication lasts long");
+        assert_eq!(uploads.names(), ["u".to_owned()].into());
+        drop(published);
         assert_eq!(uploads.expire(last.plus_ms(1)), ["u"]);
         assert!(uploads.of(&target(1), last).lock().await.name.is_empty());
+    }
+
+    #[test]
+    fn upload_that_has_not_begun_has_no_file() {
+        let (uploads, start) = (Uploads::default(), Timestamp(1000));
+        drop(uploads.of(&target(1), start));
+        assert!(uploads.expire(start.plus_ms(MAX_IDLE_MS + 1)).is_empty());
+        assert!(uploads.names().is_empty(), "it has expired");
     }
 }

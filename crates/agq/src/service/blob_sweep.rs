@@ -228,7 +228,7 @@ pub(crate) async fn sweep_uploads(app: &AppState) -> Result<()> {
     for name in app.uploads.expire(now) {
         storage.discard(&name).await?;
     }
-    let own: HashSet<String> = app.uploads.names().into_iter().collect();
+    let own = app.uploads.names();
     for file in storage.list_uploads().await? {
         if is_old(&file, now) && !own.contains(&file.name) {
             storage.discard(&file.name).await?;

@@ -62,7 +62,7 @@ pub(crate) async fn copy(
     let first = file.read(offset, end).await?;
     upload.check_piece(key.attempt, offset, &first)?;
     if offset == 0 {
-        begin(app, storage, &mut upload, key.attempt).await?;
+        begin(app, storage, (&key.into(), &mut upload), key.attempt).await?;
         adopt(storage, &mut upload, &file).await?;
     }
     if upload.adopted.is_some() {
@@ -130,7 +130,7 @@ async fn write_piece(
     let mut upload = entry.lock().await;
     upload.check_piece(attempt, offset, &data)?;
     if offset == 0 {
-        begin(app, storage, &mut upload, attempt).await?;
+        begin(app, storage, (target, &mut upload), attempt).await?;
     }
     add(storage, &mut upload, &data).await?;
     Ok(upload.length)
@@ -140,11 +140,11 @@ async fn write_piece(
 async fn begin(
     app: &AppState,
     storage: &Arc<dyn BlobStorage>,
-    upload: &mut Upload,
+    (target, upload): (&UploadTarget, &mut Upload),
     attempt: u32,
 ) -> Result<(), BlobError> {
     discard(storage, upload).await?;
-    *upload = Upload::begun(attempt, app.clock.suffix());
+    *upload = app.uploads.begin(target, attempt, app.clock.suffix());
     Ok(())
 }
 
