@@ -291,8 +291,11 @@ async fn requeue_orphaned_jobs(app: &AppState) -> Result<()> {
     Ok(())
 }
 
+/// Returns true for a connection of a node that is not live. Without a name of a node, the connection
+/// is one of the agq on a file whose records were imported.
 fn is_at_a_gone_node(connection: &str, nodes: Option<&HashSet<String>>) -> bool {
-    node_of(connection).zip(nodes).is_some_and(|(node, nodes)| !nodes.contains(node))
+    let Some(nodes) = nodes.filter(|_| is_connection(connection)) else { return false };
+    node_of(connection).is_none_or(|node| !nodes.contains(node))
 }
 
 /// Extends all active attempts by `unseen_ms`, the time that passed unobserved.
