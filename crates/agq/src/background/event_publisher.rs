@@ -99,6 +99,9 @@ pub(crate) fn on_peer_message(app: &AppState, channel: &Bytes, payload: &Bytes) 
     {
         app.waiters.evict(event.worker_id.as_str());
         app.capabilities.forget(&event.worker_id);
+        if matches!(event.event.as_str(), "dead" | "unregistered") {
+            app.outcomes.forget(&event.worker_id);
+        }
     }
     app.pubsub.publish_here(channel, payload);
 }

@@ -265,6 +265,7 @@ async fn change_step(
 /// Removes a settled workflow from the list of running workflows, unless a retry has resumed the
 /// workflow meanwhile.
 async fn settle(app: &AppState, id: &str) -> Result<()> {
+    app.unended_steps.set(id, 0);
     remove_running(app, id).await?;
     let Some(json) = app.store.document(DocumentKind::Workflow, id).await? else { return Ok(()) };
     let now = read(id, &json)?;
