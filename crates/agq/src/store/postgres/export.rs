@@ -51,7 +51,8 @@ const SCORES: &str = "SELECT k.key, member, score FROM agq.scores JOIN agq.keys 
 /// Script that begins an import, and keeps other sessions from writing.
 const BEGIN_IMPORT: &str = "BEGIN; LOCK TABLE agq.plans, agq.actions, agq.jobs, agq.ended, agq.workers, agq.keys, agq.totals IN EXCLUSIVE MODE";
 const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.plans) AND NOT EXISTS (SELECT FROM agq.actions) \
-     AND NOT EXISTS (SELECT FROM agq.workers) AND NOT EXISTS (SELECT FROM agq.keys)";
+     AND NOT EXISTS (SELECT FROM agq.workers) AND NOT EXISTS (SELECT FROM agq.keys) \
+     AND NOT EXISTS (SELECT FROM agq.notes) AND NOT EXISTS (SELECT FROM agq.paused)";
 
 pub(crate) fn export(url: &str, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let (session, place) = open_session(url, false)?;
@@ -73,9 +74,7 @@ pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Re
     if !is_empty.try_get::<bool, _>(0)? {
         bail!("{place} is not empty, and what is in it is not overwritten: make another database");
     }
-    session.script(
-        "DELETE FROM agq.totals; DELETE FROM agq.paused; DELETE FROM agq.notes; DELETE FROM agq.limit_ends",
-    )?;
+    session.script("DELETE FROM agq.totals; DELETE FROM agq.limit_ends")?;
     let mut buffer = ImportBuffer::default();
     while let Some(record) = from.take()? {
         buffer.put(session, record)?;
