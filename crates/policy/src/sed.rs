@@ -14,6 +14,10 @@ pub(crate) fn check(script: &str) -> Result<(), String> {
     if script.is_empty() || script.ends_with('\\') || script.contains(['\0', '\r']) {
         return Err("a script of sed is not empty, and does not end with a backslash".into());
     }
+    // In some locales, a delimiter can be the second byte of a character, where sed skips it.
+    if !script.is_ascii() {
+        return Err("a script of sed has ASCII characters only, because others depend on the locale".into());
+    }
     let mut rest = script;
     loop {
         rest = rest.trim_start_matches([' ', '\t', ';', '\n']);
