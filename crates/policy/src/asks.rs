@@ -27,7 +27,8 @@ impl Asks {
     }
 
     /// Returns the reason for which a plan in the sandbox profile `profile` needs approval.
-    pub(crate) fn about_profile(&self, profile: &str) -> Option<String> {
+    #[must_use]
+    pub fn about_profile(&self, profile: &str) -> Option<String> {
         self.profiles
             .contains(profile)
             .then(|| format!("plans in the sandbox profile '{profile}' need approval"))

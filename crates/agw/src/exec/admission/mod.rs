@@ -233,7 +233,26 @@ impl Admission {
         sandboxes: Option<&'s Sandboxes>,
         wanted: WantedProfile<'_>,
     ) -> Result<Option<&'s Profile>, Unadmitted> {
-        rights.profile(sandboxes, wanted).map_err(|denied| self.unadmitted(denied, job))
+        let judged = wanted.plan.or(wanted.policy).map(|sandbox| sandbox.profile.as_str());
+        let profile = rights.profile(sandboxes, wanted).and_then(|profile| {
+            profile.map_or(Ok(()), |profile| self.check_unjudged_profile(&profile.name, judged))?;
+            Ok(profile)
+        });
+        profile.map_err(|denied| self.unadmitted(denied, job))
+    }
+
+    /// Refuses a job in a sandbox profile that needs approval, if neither its plan nor the policy
+    /// names the profile. The judgement of the plan, also that of agq, does not see a profile that
+    /// an order, a signer or this worker chooses, so nobody has been asked.
+    fn check_unjudged_profile(&self, profile: &str, judged: Option<&str>) -> Result<(), Denied> {
+        if judged == Some(profile) {
+            return Ok(());
+        }
+        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
+        let asks = policy.as_ref().and_then(|file| file.policy.asks().about_profile(profile));
+        asks.map_or(Ok(()), |reason| {
+            Err(Denied::Refused(format!("{reason}: name the profile in the field sandbox of the plan")))
+        })
     }
 
     /// Checks the time of the order of a job whose attempt is about to start, and records the use

@@ -5,7 +5,7 @@ use std::{ffi::OsStr, fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 use agenix_protocol::documents::{Plan, parse};
 use serde_json::value::RawValue;
 
-use super::{Admission, Allowed, AskedPlans, Refusal};
+use super::{Admission, Allowed, AskedPlans, Refusal, denied::Denied};
 use crate::exec::programs::Programs;
 
 const POLICY: &str = r#"
@@ -166,4 +166,20 @@ fn program_is_the_file_that_the_policy_names() {
     fs::write(&program, "#!/bin/sh\nid\n").unwrap();
     let replaced = admit(own.as_os_str()).unwrap_err();
     assert!(replaced.contains("and the policy names a8076d3d"), "{replaced}");
+}
+
+#[test]
+fn worker_refuses_a_profile_that_needs_approval_and_that_no_plan_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = format!("{POLICY}\n[ask]\nprofiles = [\"builder\"]\n");
+    for asked in [AskedPlans::Refuse, AskedPlans::LeaveToAgq] {
+        let admission = Admission { asked, ..admission(dir.path(), &policy) };
+        assert_eq!(admission.check_unjudged_profile("reader", None), Ok(()));
+        assert_eq!(admission.check_unjudged_profile("builder", Some("builder")), Ok(()), "it was judged");
+        for named in [None, Some("reader")] {
+            let denied = admission.check_unjudged_profile("builder", named).unwrap_err();
+            let Denied::Refused(reason) = denied else { panic!("{denied:?}") };
+            assert!(reason.starts_with("plans in the sandbox profile 'builder' need approval"), "{reason}");
+        }
+    }
 }
