@@ -57,14 +57,20 @@ pub struct Plan {
 const HIDDEN: &str = "***";
 
 impl Plan {
-    /// Replaces the values of environment variables that have no placeholder by `***`. Returns true
-    /// if there was one.
+    /// Replaces the values of environment variables that have no placeholder by `***`, and a
+    /// description with an assignment to such a variable. Returns true if there was one.
     pub fn hide_literal_env(&mut self) -> bool {
         let mut has_hidden = false;
-        for value in self.tasks.iter_mut().flat_map(|task| task.env.values_mut()) {
-            if !value.contains("{{") {
-                HIDDEN.clone_into(value);
-                has_hidden = true;
+        for (name, value) in self.tasks.iter_mut().flat_map(|task| &mut task.env) {
+            if value.contains("{{") {
+                continue;
+            }
+            HIDDEN.clone_into(value);
+            has_hidden = true;
+            let assignment = format!("{name}=");
+            // agx describes a plan by its pipeline.
+            if self.plan_description.as_ref().is_some_and(|text| text.contains(&assignment)) {
+                self.plan_description = Some(HIDDEN.into());
             }
         }
         has_hidden
@@ -224,5 +230,21 @@ mod tests {
         assert!(error(r#"{"plan_id":"a b","tasks":[]}"#).starts_with("plan_id: plan_id 'a b' is not valid"));
         assert!(error("{").starts_with("EOF while parsing"), "{}", error("{"));
         assert!(error(r#"{"tasks":[]} x"#).starts_with("trailing characters"));
+    }
+
+    #[test]
+    fn description_with_the_assignment_of_a_hidden_value_is_hidden() {
+        let plan = |description: &str, env: &str| -> Plan {
+            let task = format!(r#"{{"task_number":1,"command":"fetch","env":{{"TOKEN":"{env}"}}}}"#);
+            let json = format!(r#"{{"plan_description":"{description}","tasks":[{task}]}}"#);
+            let mut plan: Plan = parse(json.as_bytes()).unwrap();
+            assert_eq!(plan.hide_literal_env(), !env.contains("{{"));
+            plan
+        };
+        let shown = plan("TOKEN='a b' fetch", "a b");
+        assert_eq!((shown.plan_description.as_deref(), &*shown.tasks[0].env["TOKEN"]), (Some("***"), "***"));
+        assert_eq!(plan("fetch all", "a b").plan_description.as_deref(), Some("fetch all"));
+        let text = "TOKEN={{input.t}} fetch";
+        assert_eq!(plan(text, "{{input.t}}").plan_description.as_deref(), Some(text));
     }
 }

@@ -237,7 +237,8 @@ pub(super) async fn recent(state: Shared, headers: HeaderMap) -> HttpResult {
         let name = action.plan_id.to_string();
         if !plans.contains_key(&name) {
             let plan = app.store.plan(&action.plan_id).await?;
-            let plan = plan.and_then(|plan| parse::<Plan>(plan.json.as_bytes()).ok());
+            let mut plan = plan.and_then(|plan| parse::<Plan>(plan.json.as_bytes()).ok());
+            plan.as_mut().map(Plan::hide_literal_env);
             plans.insert(name, plan.and_then(|plan| plan.plan_description).unwrap_or_default().into());
         }
     }
