@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use agenix_client::{ClientError, Connection};
+use agenix_protocol::request::Request;
 use tokio::{
     sync::Mutex,
     time::{Instant, sleep},
 };
 
-use crate::{error::Result, settings::Settings};
+use crate::{
+    error::{Result, ToolError},
+    settings::Settings,
+};
 
 /// Time for which a call is repeated while agq cannot be reached. It is shorter than clients of MCP
 /// wait for a tool, because the model has to learn of the failure.
@@ -49,6 +53,27 @@ impl Queue {
             sleep(pause).await;
             pause = (pause * 2).min(MAX_PAUSE);
         }
+    }
+
+    /// Calls agq once, because `call` is not idempotent. Only the connection is opened again while
+    /// agq is away.
+    pub(crate) async fn call_once<T, F>(&self, call: impl FnOnce(Connection) -> F) -> Result<T>
+    where
+        F: Future<Output = std::result::Result<T, ClientError>>,
+    {
+        let connection = self
+            .call(|mut agq| async move { agq.call(&Request::Ping { message: None }).await.map(|_pong| agq) })
+            .await?;
+        call(connection).await.map_err(|error| {
+            if error.is_connection() {
+                ToolError::new(
+                    format!("{error}; agq may have carried out the command"),
+                    "call agx_status, and repeat this call only if it shows no change",
+                )
+            } else {
+                error.into()
+            }
+        })
     }
 
     async fn connection(&self) -> std::result::Result<Connection, ClientError> {
