@@ -22,7 +22,13 @@ pub(crate) fn text(
     let at = word.loc.as_ref().map_or((0, word.value.chars().count()), place);
     let pieces = word::parse(&word.value, options)
         .map_err(|_| Unsupported::new(at, "this word is not valid in a shell", "look at its quotes"))?;
-    let mut reading = WordReader { source: &word.value, at, text: String::new(), literal: Vec::new() };
+    let mut reading = WordReader {
+        source: &word.value,
+        at,
+        text: String::new(),
+        literal: Vec::new(),
+        has_open_bracket: false,
+    };
     reading.pieces(&pieces, false)?;
     let word = Unquoted { text: &reading.text, literal: &reading.literal, role };
     filled(&word, placeholders).map_err(|(what, instead)| Unsupported::new(at, what, instead))
@@ -35,6 +41,8 @@ struct WordReader<'w> {
     text: String,
     /// Offsets of braces in `text` after a backslash.
     literal: Vec<usize>,
+    /// True after an unquoted `[`, which begins a file name pattern if an unquoted `]` follows.
+    has_open_bracket: bool,
 }
 
 impl WordReader<'_> {
@@ -92,7 +100,11 @@ impl WordReader<'_> {
     }
 
     fn unquoted(&mut self, text: &str, piece: &WordPieceWithSource) -> Result<(), Unsupported> {
-        let is_set = text.find('[').is_some_and(|open| text[open..].contains(']'));
+        let is_set = match text.find('[') {
+            Some(open) => text[open..].contains(']') || (self.has_open_bracket && text.contains(']')),
+            None => self.has_open_bracket && text.contains(']'),
+        };
+        self.has_open_bracket |= text.contains('[');
         if text.contains(['*', '?']) || is_set {
             return Err(self.unsupported(
                 piece,

@@ -102,6 +102,7 @@ fn unsupported_constructs_are_marked_with_an_alternative() {
         ("echo $((1+2))", "     ^^^^^^^^", "arithmetic", "its result"),
         ("cat *.csv", "    ^^^^^", "file name patterns", ":::"),
         ("cat [ab].csv", "    ^^^^^^^^", "file name patterns", ":::"),
+        (r#"cat x[a"b"].csv"#, "          ^^^^^", "file name patterns", ":::"),
         ("cat ~/x", "    ^", "home directory", "whole path"),
         ("cat {a,b}", "    ^^^^^", "not by POSIX", "write the words out"),
         ("a && b", "     ^", "a plan is one pipeline", "agx workflow"),
