@@ -42,7 +42,7 @@ fn a_full_disk_ends_agq_though_the_log_is_on_it_as_well() {
     fill_log(&lab);
     let mut agq = lab.agq(&[]);
     agq.stop();
-    // The database and its journal have some megabytes from the start.
+    // The database and its write-ahead log have some megabytes from the start.
     let files = std::fs::read_dir(lab.path().join("data")).unwrap().flatten();
     let largest = files.map(|file| file.metadata().unwrap().len()).max().unwrap();
     agq.try_start_again(&lab, Some(Limit::FileBytes(largest + 1024 * 1024))).unwrap();

@@ -193,7 +193,7 @@ pub(super) fn run(seeds: Range<u64>, steps: u64) -> anyhow::Result<bool> {
     let is_enough = tried >= (seeds.end - seeds.start) * FEWEST_IMAGES;
     if !is_enough {
         say(
-            "  these are so few that the database was hardly written: is the journal too large, or brought in too late?",
+            "  these are so few that the database was hardly written: is the write-ahead log too large, or flushed too late?",
         );
     }
     let has_swept = swept > 0 || !{ seeds }.any(is_about_blobs);

@@ -166,7 +166,7 @@ impl Drop for Committer {
             return;
         }
         if let Err(error) = self.finish_flush() {
-            tracing::warn!(%error, "the last flush failed: the database needs its journal, and the next start replays it");
+            tracing::warn!(%error, "the last flush failed: the database needs its write-ahead log, and the next start replays it");
         }
     }
 }

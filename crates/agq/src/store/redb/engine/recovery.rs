@@ -38,9 +38,9 @@ fn wal_position(database: &Database) -> Result<Option<WalPosition>> {
 pub(crate) fn replay_wal(database: &Database, file: &dyn StorageBackend) -> anyhow::Result<()> {
     let Some(mark) = wal_position(database)? else { return Ok(()) };
     let found = wal::read(file, mark.id, mark.next).map_err(|why| match why {
-        WalError::Io(error) => anyhow!("the journal cannot be read: {error}"),
+        WalError::Io(error) => anyhow!("the write-ahead log cannot be read: {error}"),
         damaged => anyhow!(
-            "the journal is damaged ({damaged}): its disk failed, or something other than agq changed it; bring back the last backup with `agq restore`"
+            "the write-ahead log is damaged ({damaged}): its disk failed, or something other than agq changed it; bring back the last backup with `agq restore`"
         ),
     })?;
     if found.records.is_empty() {
@@ -49,7 +49,9 @@ pub(crate) fn replay_wal(database: &Database, file: &dyn StorageBackend) -> anyh
     let mut recent = Memtable::default();
     for record in &found.records {
         if !recent.replay(record) {
-            bail!("the journal has a record that this agq cannot read: use the agq version that wrote it");
+            bail!(
+                "the write-ahead log has a record that this agq cannot read: start the agq that wrote it, stop it, and then start this one"
+            );
         }
     }
     let transaction = database.begin_write()?;

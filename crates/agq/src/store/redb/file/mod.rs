@@ -79,7 +79,7 @@ pub(super) fn open(file: &Path, max_checked_bytes: u64) -> anyhow::Result<Databa
 /// Opens the WAL of a database file, or creates an empty file for it.
 pub(super) fn open_wal_file(file: &Path) -> anyhow::Result<FileBackend> {
     let wal = wal_path(file);
-    let shown = || format!("cannot open the journal {}", wal.display());
+    let shown = || format!("cannot open the write-ahead log {}", wal.display());
     let is_new = !wal.exists();
     let opened = File::options().read(true).write(true).create(true).truncate(false).open(&wal);
     let opened = opened.with_context(shown)?;
@@ -184,7 +184,7 @@ fn replay_wal_file(database: &Database, file: &Path) -> anyhow::Result<()> {
     match File::open(wal_path(file)) {
         Ok(wal) => replay_wal(database, &FileBackend::new(wal)?),
         Err(error) if error.kind() == ErrorKind::NotFound => replay_wal(database, &InMemoryBackend::new()),
-        Err(error) => Err(error).context("cannot open its journal"),
+        Err(error) => Err(error).context("cannot open its write-ahead log"),
     }
 }
 

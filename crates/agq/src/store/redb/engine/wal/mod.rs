@@ -46,7 +46,7 @@ pub(crate) struct Replay {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WalError {
-    #[error("it is not the journal of this database, or its beginning is damaged")]
+    #[error("it is not the write-ahead log of this database, or its beginning is damaged")]
     Foreign,
     #[error("record {0} is damaged, and there are later ones")]
     Damaged(u64),
