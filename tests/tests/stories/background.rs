@@ -119,7 +119,7 @@ fn a_map_goes_on_when_agq_is_killed() {
 fn one_pasted_line_makes_a_worker() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let token = lab.command("agq").args(["token", "--address", &agq.address()]).output().unwrap();
+    let token = lab.command("agq").args(["token", "--agq", &agq.address()]).output().unwrap();
     let line = Ran::from(token).expect(0).out;
     let token = line.trim().strip_prefix("agx join ").unwrap();
     assert!(!line.contains(lab.key()), "it is no key that could be taken for a word");
@@ -152,7 +152,7 @@ fn one_pasted_line_makes_a_worker() {
 fn worker_that_joins_with_a_sandbox_runs_all_jobs_in_it() {
     let lab = Lab::on_files();
     let agq = lab.agq(&[]);
-    let token = lab.command("agq").args(["token", "--address", &agq.address()]).output().unwrap();
+    let token = lab.command("agq").args(["token", "--agq", &agq.address()]).output().unwrap();
     let token = String::from_utf8(token.stdout).unwrap();
     let token = token.trim().strip_prefix("agx join ").unwrap();
     agx(&lab, &["join", token, "--sandbox", "--no-worker"]).expect(2);

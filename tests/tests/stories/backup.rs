@@ -23,7 +23,7 @@ fn agq_does(lab: &Lab, args: &[&str]) -> Ran {
 }
 
 fn backup(lab: &Lab, agq: &Agq, file: &str) -> Ran {
-    Ran::from(lab.command("agq").args(["backup", file, "--addr", &agq.address()]).output().unwrap())
+    Ran::from(lab.command("agq").args(["backup", file, "--agq", &agq.address()]).output().unwrap())
 }
 
 fn shown(path: &Path) -> &str {
@@ -136,14 +136,14 @@ fn a_backup_that_cannot_be_made_leaves_nothing_behind_and_says_what_to_do() {
     let mut agq = lab.agq(&[]);
     let wrong_key = lab
         .command("agq")
-        .args(["backup", "copy.redb", "--addr", &agq.address()])
+        .args(["backup", "copy.redb", "--agq", &agq.address()])
         .env("AGQ_SESSION_KEY", "0".repeat(64))
         .output();
     let wrong_key = Ran::from(wrong_key.unwrap()).expect(1);
     assert!(wrong_key.err.contains("refused the session key"), "{wrong_key:?}");
     agq.stop();
     let nobody = backup(&lab, &agq, "copy.redb").expect(1);
-    assert!(nobody.err.contains("cannot reach agq") && nobody.err.contains("--addr"), "{nobody:?}");
+    assert!(nobody.err.contains("cannot reach agq") && nobody.err.contains("--agq"), "{nobody:?}");
     assert!(!lab.path().join("copy.redb").exists() && !lab.path().join("copy.redb.part").exists());
     agq_does(&lab, &["backup"]).expect(2);
 }

@@ -300,7 +300,7 @@ fn a_backup_has_the_outputs_of_a_bucket() {
     let _agw = lab.agw(&agq, "w1", &[]);
     count(&lab, &agq, "a", "30000");
     let does = |args: &[&str]| Ran::from(lab.command("agq").args(args).output().unwrap());
-    let wrote = does(&["backup", "copy.redb", "--addr", &agq.address()]).expect(0);
+    let wrote = does(&["backup", "copy.redb", "--agq", &agq.address()]).expect(0);
     assert!(wrote.out.contains("wrote copy.redb.blobs: 1 large outputs"), "{wrote:?}");
     does(&["check", "copy.redb"]).expect(0);
     does(&["restore", "copy.redb", "--data-dir", "restored"]).expect(0);

@@ -186,7 +186,7 @@ fn on_ones_own(lab: &Lab, seen: &mut BTreeSet<String>) {
     let key = lab.path().join("agx-home/local/session-key");
     let mut token = lab.command("agq");
     // The key in the environment belongs to another agq.
-    token.env_remove("AGQ_SESSION_KEY").args(["token", "--address", &address, "--session-key-file"]).arg(key);
+    token.env_remove("AGQ_SESSION_KEY").args(["token", "--agq", &address, "--session-key-file"]).arg(key);
     let token = Ran::from(token.output().unwrap()).expect(0).out;
     see(&["join", token.trim().strip_prefix("agx join ").unwrap(), "--no-worker"]);
     see(&["down"]);

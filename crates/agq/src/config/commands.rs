@@ -65,7 +65,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct TokenArgs {
     /// Address of agq for the other machine: HOST:PORT, or rediss://HOST:PORT for TLS
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long = "agq", alias = "address", value_name = "ADDRESS")]
     address: String,
     /// File with the key for the other machine [default: AGQ_SESSION_KEY]
     #[arg(long, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
@@ -249,7 +249,7 @@ impl RestoreArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
     /// Address of agq: HOST:PORT, or rediss://HOST:PORT for TLS, or unix:/PATH
-    #[arg(long, env = "AGQ_ADDR", value_name = "ADDRESS", default_value = "127.0.0.1:6380", help_heading = SERVER)]
+    #[arg(long = "agq", alias = "addr", env = "AGQ_ADDR", value_name = "ADDRESS", default_value = "127.0.0.1:6380", help_heading = SERVER)]
     addr: String,
     /// File with the session key, or with the key of an admin
     #[arg(long, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE", help_heading = SERVER)]
@@ -276,6 +276,6 @@ impl ServerArgs {
         };
         let tls = Tls { ca: self.tls_ca.clone(), cert: self.tls_cert.clone(), key: self.tls_key.clone() };
         let server = Address::parse(&self.addr).and_then(|address| Server::with_tls(vec![address], tls, key));
-        server.map_err(|what| anyhow!("{what}; give the address of agq with --addr or AGQ_ADDR"))
+        server.map_err(|what| anyhow!("{what}; give the address of agq with --agq or AGQ_ADDR"))
     }
 }

@@ -65,7 +65,8 @@ impl Waiters {
         (Self { jobs, elements, clock: clock.clone(), next_number: Arc::default() }, [jobs_task, lists])
     }
 
-    /// Read it before the claimant is looked up, and pass it to [`Self::jobs`].
+    /// Returns the number of evictions so far. The caller reads it before it looks up the claimant,
+    /// and passes it to [`Self::jobs`].
     pub(crate) fn evictions(&self) -> u64 {
         self.jobs.evictions()
     }
