@@ -16,7 +16,7 @@ use agenix_rules::{
     job::{self, Job, JobState, RuleOutcome},
     worker::{self, Liveness, Worker},
 };
-use futures_util::future::join;
+use futures_util::future::join3;
 use tracing::{debug, error, info, warn};
 
 use super::pause_detector::PauseDetector;
@@ -70,7 +70,18 @@ pub(crate) async fn run(app: Arc<AppState>) {
             app.clock.sleep(interval).await;
         }
     };
-    join(reaping, observing).await;
+    // A workflow that hands outputs on reads blobs, and leases must not wait for their storage.
+    let advancing = async {
+        loop {
+            app.clock.sleep(interval).await;
+            if app.store.leads()
+                && let Err(error) = workflow::advance_all(&app).await
+            {
+                error!(%error, "the workflows could not be advanced; the next round tries again");
+            }
+        }
+    };
+    join3(reaping, observing, advancing).await;
 }
 
 /// Acts on the leader of several nodes only, except for the connections of its own node.
@@ -190,7 +201,6 @@ impl<'r> Reaper<'r> {
         self.approvals.advance_due(app).await?;
         self.stalled_submissions.continue_stalled(app).await?;
         schedules::run_due(app).await?;
-        workflow::advance_all(app).await?;
         prune_old_jobs(app).await?;
         if app.throughput.is_due(app.clock.now()) {
             app.throughput.add_sample(app.clock.now(), &app.store.totals().await?);
