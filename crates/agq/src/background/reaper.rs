@@ -320,7 +320,7 @@ async fn extend_after_pause(app: &AppState, unseen_ms: u64) -> Result<()> {
             let same = job.filter(|job| job.attempt == attempt);
             Ok(same.map_or(RuleOutcome::Unchanged, |job| job::extended_after_pause(job, unseen_ms, now)))
         };
-        app.store.decide(&job.job_id, AckLevel::Visible, None, Box::new(rule)).await??;
+        app.store.decide(&job.job_id, AckLevel::Applied, None, Box::new(rule)).await??;
     }
     Ok(())
 }

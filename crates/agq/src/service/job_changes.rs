@@ -101,7 +101,7 @@ pub(crate) async fn release_unreported(
     attempt: u32,
 ) -> Result<()> {
     let rule = release_rule(holder, Some(attempt), app.clock.now());
-    app.store.decide(job_id, AckLevel::Visible, None, rule).await??;
+    app.store.decide(job_id, AckLevel::Applied, None, rule).await??;
     Ok(())
 }
 

@@ -43,7 +43,7 @@ pub(crate) async fn report(
     let lacks_memory = memory_retry::is_lack_of_memory(&of_failure);
     // Ends are on disk before the reply, starts are not: a crash may repeat the report of a start.
     let is_end = update.status.is_some_and(Status::is_ended);
-    let level = if is_end { AckLevel::Durable } else { AckLevel::Visible };
+    let level = if is_end { AckLevel::Durable } else { AckLevel::Applied };
     let (now, jitter, holder) = (app.clock.now(), app.clock.chance(), Arc::clone(&reporter));
     let rule = for_existing(job_id, move |job| job::updated(job, &update, &holder, exit_code, now, jitter));
     let mut results = results.map(|json| reported(json, is_end)).transpose()?;

@@ -111,6 +111,6 @@ pub(crate) async fn report_progress(
     let rule = for_existing(job_id, move |job| {
         job::progressed(job, worker.as_ref().map(WorkerId::as_str), request.progress, &report, now)
     });
-    app.store.decide(job_id, AckLevel::Visible, None, rule).await??;
+    app.store.decide(job_id, AckLevel::Applied, None, rule).await??;
     lookup::job_record(app, job_id).await
 }

@@ -72,7 +72,7 @@ pub(crate) async fn seen_worker(
             let rule = move |known: Option<&Worker>| {
                 known.map(|known| worker::heartbeat(known, None, known.is_quiet, now)).transpose()
             };
-            app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
+            app.store.decide_worker(worker_id, AckLevel::Applied, None, Box::new(rule)).await??;
             lookup::worker(app, worker_id).await
         }
         _ => {
@@ -94,7 +94,7 @@ pub(crate) async fn record_activity(app: &AppState, worker_id: Option<&WorkerId>
             let alive = known.filter(|known| worker::is_alive(known));
             alive.map(|known| worker::heartbeat(known, None, known.is_quiet, now)).transpose()
         };
-        app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
+        app.store.decide_worker(worker_id, AckLevel::Applied, None, Box::new(rule)).await??;
     }
     Ok(())
 }
@@ -167,7 +167,7 @@ pub(crate) async fn beat(
         let seen = known.map(|known| worker::heartbeat(known, Some(&text), is_quiet, now)).transpose()?;
         Ok(seen.map(|seen| Worker { silence_ms: Some(SILENCE_MS), ..seen }))
     };
-    app.store.decide_worker(&worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
+    app.store.decide_worker(&worker_id, AckLevel::Applied, None, Box::new(rule)).await??;
     if is_quiet {
         // Evicts the waiting claims of the worker, because a quiet worker gets no jobs.
         app.waiters.evict(worker_id.as_str());
@@ -215,7 +215,7 @@ async fn extend(
     for job_id in active {
         let holder = worker_id.clone();
         let rule = if_exists(move |job| job::extended(job, holder.as_str(), visibility_ms, now));
-        answers.push((job_id, app.store.decide(job_id, AckLevel::Visible, None, rule)));
+        answers.push((job_id, app.store.decide(job_id, AckLevel::Applied, None, rule)));
     }
     let (mut extended, mut lost, mut directive) = (Vec::new(), Vec::new(), None);
     for (job_id, answer) in answers {

@@ -50,7 +50,7 @@ async fn flag_workers(app: &AppState, late: BTreeMap<String, Job>) -> Result<()>
         let Ok(worker_id) = WorkerId::new(holder.as_str()) else { continue };
         warn!(%worker_id, "a job exceeded its timeout; its worker may hang");
         let rule = move |known: Option<&Worker>| Ok(known.map(worker::flagged));
-        app.store.decide_worker(&worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
+        app.store.decide_worker(&worker_id, AckLevel::Applied, None, Box::new(rule)).await??;
         record_outcome(app, &holder, &job, true).await?;
         notify_worker(app, &holder);
     }

@@ -60,7 +60,7 @@ pub(crate) async fn begin_trial(
         let tried = known.and_then(|known| worker::tried(known, now));
         tried.map(Some).ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))
     };
-    let begun = app.store.decide_worker(&worker.worker_id, AckLevel::Visible, None, Box::new(rule)).await?;
+    let begun = app.store.decide_worker(&worker.worker_id, AckLevel::Applied, None, Box::new(rule)).await?;
     if begun.is_ok() {
         app.outcomes.begin_trial(&worker.worker_id, now);
         debug!(worker_id = %worker.worker_id, "a quarantined worker may claim one trial job");
@@ -85,7 +85,7 @@ pub(crate) async fn end_trial_claim(app: &AppState, worker_id: &WorkerId, has_jo
     }
     app.outcomes.drop_trial(worker_id);
     let rule = |known: Option<&Worker>| Ok(known.and_then(worker::untried));
-    Ok(app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??)
+    Ok(app.store.decide_worker(worker_id, AckLevel::Applied, None, Box::new(rule)).await??)
 }
 
 /// Ends the quarantine if the trial job succeeded.

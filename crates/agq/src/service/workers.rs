@@ -76,7 +76,7 @@ pub(crate) async fn heartbeat(
         let known = known.ok_or_else(|| Rejection::WorkerUnknown(id.clone()))?;
         worker::heartbeat(known, text.as_deref(), is_quiet, now).map(Some)
     };
-    app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
+    app.store.decide_worker(worker_id, AckLevel::Applied, None, Box::new(rule)).await??;
     directives(app, worker_id, &active).await
 }
 
@@ -105,7 +105,7 @@ async fn directives(app: &AppState, worker_id: &WorkerId, active: &[JobId]) -> R
             Some(_unstarted) => {
                 let holder = worker_id.clone();
                 let rule = if_exists(move |job| job::renewed(job, holder.as_str()));
-                app.store.decide(job_id, AckLevel::Visible, None, rule).await??;
+                app.store.decide(job_id, AckLevel::Applied, None, rule).await??;
             }
         }
     }
@@ -194,7 +194,7 @@ pub(crate) async fn detach(app: &AppState, worker_id: &WorkerId, connection: &st
     let connection = connection.to_owned();
     let rule =
         move |known: Option<&Worker>| Ok(known.and_then(|worker| worker::detached(worker, &connection)));
-    Ok(app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??)
+    Ok(app.store.decide_worker(worker_id, AckLevel::Applied, None, Box::new(rule)).await??)
 }
 
 /// Lets workers register again, and returns jobs of connections, because none is open any more.

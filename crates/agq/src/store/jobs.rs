@@ -88,7 +88,7 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     /// whose turn it is, the oldest job of the highest priority. A claim must be reported within
     /// `start_timeout_ms` milliseconds (0 for no bound). A store ends the jobs in front of it that
     /// can no longer run, at most [`MAX_WITHDRAWN`] in one write: claimants without a job then look
-    /// again. Claims are answered at [`AckLevel::Visible`], because a lost claim only makes the job
+    /// again. Claims are answered at [`AckLevel::Applied`], because a lost claim only makes the job
     /// ready again.
     fn claim(
         &self,
@@ -110,7 +110,7 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     /// Returns true if `prune` would remove a job.
     fn is_prunable(&self, keep: Retention) -> StoreFuture<bool>;
     /// Removes at most `limit` ended jobs that `keep` does not retain, and actions that have no
-    /// jobs left. Returns the number of removed jobs. Answered at [`AckLevel::Visible`].
+    /// jobs left. Returns the number of removed jobs. Answered at [`AckLevel::Applied`].
     fn prune(&self, keep: Retention, limit: usize) -> StoreFuture<usize>;
     /// Removes a job that has ended with `status`, and returns true if there was one.
     fn forget_job(&self, job_id: &JobId, status: Status) -> StoreFuture<bool>;

@@ -64,14 +64,14 @@ pub(crate) type RuleResult<T> = Result<T, Rejection>;
 /// Acknowledgement level: the state that a write must reach before the store answers it (ADR 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AckLevel {
-    /// Applied: every later read sees the write. A crash may lose the write, which the caller can
+    /// Every later read sees the write. A crash may lose the write, which the caller can
     /// tolerate.
-    Visible,
-    /// Durable: a crash does not lose the write, as far as [`Durability`] promises. The level of
+    Applied,
+    /// A crash does not lose the write, as far as [`Durability`] promises. The level of
     /// every write that a user would miss.
     Durable,
-    /// Synced: the write is on disk, whatever [`Durability`] is set.
-    OnDisk,
+    /// The write is on disk, whatever [`Durability`] is set.
+    Synced,
 }
 
 /// Policy for syncing writes to disk before they are answered (ADR 7).
@@ -82,7 +82,7 @@ pub(crate) enum Durability {
     /// Writes of the level [`AckLevel::Durable`] or above are synced.
     #[default]
     Promised,
-    /// Only writes of the level [`AckLevel::OnDisk`] are synced. The others follow within half a
+    /// Only writes of the level [`AckLevel::Synced`] are synced. The others follow within half a
     /// second: a killed process loses none of them, a power failure may.
     Interval,
 }

@@ -307,7 +307,7 @@ fn give_back(store: &dyn Store, claim: &Claim, now: Timestamp) {
         Ok(job.map_or(job::RuleOutcome::Unchanged, |job| job::given_back(job, &holder, Some(attempt), now)))
     };
     // The store keeps the order of writes. Nobody waits for the result.
-    drop(store.decide(&claim.job.job_id, AckLevel::Visible, None, Box::new(rule)));
+    drop(store.decide(&claim.job.job_id, AckLevel::Applied, None, Box::new(rule)));
 }
 
 #[cfg(test)]

@@ -186,7 +186,7 @@ impl JobStore for PostgresStore {
     }
 
     fn prune(&self, keep: Retention, limit: usize) -> StoreFuture<usize> {
-        self.write(AckLevel::Visible, move |batch| batch.prune(keep, limit))
+        self.write(AckLevel::Applied, move |batch| batch.prune(keep, limit))
     }
 
     fn forget_job(&self, job_id: &JobId, status: Status) -> StoreFuture<bool> {
@@ -272,7 +272,7 @@ impl DocumentStore for PostgresStore {
     }
 
     fn forget_unused(&self, unused: UnusedRecords) -> StoreFuture<()> {
-        self.write(AckLevel::Visible, move |batch| batch.forget_unused(&unused))
+        self.write(AckLevel::Applied, move |batch| batch.forget_unused(&unused))
     }
 }
 
@@ -338,7 +338,7 @@ impl StoreAdmin for PostgresStore {
     }
 
     fn wait_until_applied(&self) -> StoreFuture<()> {
-        self.write_on(subject::Subjects::all(), AckLevel::Visible, |_| Ok(()))
+        self.write_on(subject::Subjects::all(), AckLevel::Applied, |_| Ok(()))
     }
 
     fn sync(&self) -> StoreFuture<()> {

@@ -131,7 +131,7 @@ impl JobStore for RedbStore {
         now: Timestamp,
         start_timeout_ms: u64,
     ) -> StoreFuture<Vec<Option<Claim>>> {
-        self.write(AckLevel::Visible, move |txn| {
+        self.write(AckLevel::Applied, move |txn| {
             claimants.iter().map(|claimant| txn.claim(claimant, now, start_timeout_ms)).collect()
         })
     }
@@ -176,7 +176,7 @@ impl JobStore for RedbStore {
     }
 
     fn prune(&self, keep: Retention, limit: usize) -> StoreFuture<usize> {
-        self.write(AckLevel::Visible, move |txn| txn.prune(keep, limit))
+        self.write(AckLevel::Applied, move |txn| txn.prune(keep, limit))
     }
 
     fn forget_job(&self, job_id: &JobId, status: Status) -> StoreFuture<bool> {
@@ -258,7 +258,7 @@ impl DocumentStore for RedbStore {
     }
 
     fn forget_unused(&self, unused: UnusedRecords) -> StoreFuture<()> {
-        self.write(AckLevel::Visible, move |txn| txn.forget_unused(&unused))
+        self.write(AckLevel::Applied, move |txn| txn.forget_unused(&unused))
     }
 
     fn update_document(&self, kind: DocumentKind, id: &str, rule: DocumentRule) -> RuleFuture<()> {
@@ -309,12 +309,12 @@ impl WorkerStore for RedbStore {
 
 impl StoreAdmin for RedbStore {
     fn wait_until_applied(&self) -> StoreFuture<()> {
-        self.write(AckLevel::Visible, |_| Ok(()))
+        self.write(AckLevel::Applied, |_| Ok(()))
     }
 
     fn sync(&self) -> StoreFuture<()> {
         if self.owes_sync.load(Ordering::Relaxed) {
-            self.write(AckLevel::OnDisk, |_| Ok(()))
+            self.write(AckLevel::Synced, |_| Ok(()))
         } else {
             Box::pin(ready(Ok(())))
         }

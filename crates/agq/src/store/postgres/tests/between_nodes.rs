@@ -120,7 +120,7 @@ async fn many_unique_jobs_need_few_locks() {
     let jobs = (0..5_000).map(|n| own(&format!("a-{n}"), Some(&format!("u{n}")), None)).collect();
     submit(&store, "a", Needs::default(), jobs).await.unwrap();
     assert_eq!(number(&store, "SELECT count(*) FROM agq.jobs").await, 5_000);
-    let locks = store.write(AckLevel::Visible, |batch| {
+    let locks = store.write(AckLevel::Applied, |batch| {
         batch.lock_names((0..5_000).map(|n| format!("note unique u{n}")).collect())?;
         let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()";
         batch.session.row(query(sql))?.ok_or(Error::RowNotFound)?.try_get::<i64, _>(0)
@@ -150,7 +150,7 @@ async fn make_limits_does_not_wait_for_existing_limits() {
     let other = other_session(&database, change).await;
     let keys = ["k1", "k2"].map(str::to_owned);
     let made = store
-        .write(AckLevel::Visible, move |batch| make::<Limit>(batch.session, DocumentKind::Limit, &keys))
+        .write(AckLevel::Applied, move |batch| make::<Limit>(batch.session, DocumentKind::Limit, &keys))
         .await;
     other.close().await.unwrap();
     made.unwrap();
@@ -204,7 +204,7 @@ async fn nodes_are_notified_of_jobs_that_were_locked_and_left() {
     // The first claim locks the jobs of both limits and takes one, the second claim takes the
     // other one, and the third claim finds nothing.
     for expected in [(1, true), (1, false), (0, false)] {
-        let claimed = store.write(AckLevel::Visible, |batch| {
+        let claimed = store.write(AckLevel::Applied, |batch| {
             let claimants = claimants(1);
             let wanting = ClaimRequest { claimant: &claimants[0], now: NOW, start_timeout_ms: 0 };
             let claims = batch.claim(&[wanting])?;

@@ -51,7 +51,7 @@ async fn claim_and_count<const N: usize>(
     queries: [&'static str; N],
 ) -> (Vec<String>, u64, [i64; N]) {
     let (handle, other) = (Handle::current(), Arc::clone(store));
-    let claimed = store.write(AckLevel::Visible, move |batch| {
+    let claimed = store.write(AckLevel::Applied, move |batch| {
         let before = batch.session.round_trips();
         let ids = claim_in(batch, count)?;
         let round_trips = batch.session.round_trips() - before;
@@ -174,7 +174,7 @@ async fn returned_job_of_a_batch_keeps_its_place_in_the_lane() {
     let holder = claims[0].job.holder.clone().unwrap();
     let rule: JobRule =
         Box::new(move |job: Option<&Job>| Ok(job::given_back(job.expect("it is there"), &holder, None, NOW)));
-    let returned = store.decide(&claims[0].job.job_id, AckLevel::Visible, None, rule);
+    let returned = store.decide(&claims[0].job.job_id, AckLevel::Applied, None, rule);
     let claimed = store.claim(claimants(2), NOW, 0);
     let (returned, claimed) = tokio::join!(returned, claimed);
     returned.unwrap().unwrap();

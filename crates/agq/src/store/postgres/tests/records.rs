@@ -100,7 +100,7 @@ async fn writer_overrides_the_default_isolation_level() {
         );
         raw_sql(AssertSqlSafe(script)).execute(&store.pool).await.unwrap();
         let other = node(&database).await;
-        let isolation = other.write(AckLevel::Visible, |batch| {
+        let isolation = other.write(AckLevel::Applied, |batch| {
             let row = batch.session.row(query("SHOW transaction_isolation"))?;
             row.ok_or(sqlx::Error::RowNotFound)?.try_get::<String, _>(0)
         });

@@ -27,7 +27,7 @@ async fn claim_one(store: &PostgresStore) -> Claim {
 }
 
 async fn round_trips(store: &PostgresStore) -> u64 {
-    store.write(AckLevel::Visible, |batch| Ok(batch.session.round_trips())).await.unwrap()
+    store.write(AckLevel::Applied, |batch| Ok(batch.session.round_trips())).await.unwrap()
 }
 
 /// Holds the writer until the writes of `others` are submitted, so that they are one batch.
@@ -35,7 +35,7 @@ pub(super) async fn in_one_batch<T>(store: &PostgresStore, others: impl Future<O
     let (begun, mut has_begun) = unbounded_channel();
     let (gate, opened) = std::sync::mpsc::channel::<()>();
     let opened = Mutex::new(opened);
-    let held = store.write(AckLevel::Visible, move |_| {
+    let held = store.write(AckLevel::Applied, move |_| {
         begun.send(()).expect("the test waits for it");
         // The gate is dropped, so a second attempt does not wait.
         assert!(opened.lock().unwrap().recv().is_err());
@@ -91,7 +91,7 @@ async fn round_trips_carry_values_unchanged() {
     let expected =
         (json(serde_json::to_string(&texts)), binaries.clone(), json(serde_json::to_string(&some)));
     let found = store
-        .write(AckLevel::Visible, move |batch| {
+        .write(AckLevel::Applied, move |batch| {
             let params = vec![
                 Param::Texts(texts.clone()),
                 Param::Binaries(binaries.clone()),
@@ -128,7 +128,7 @@ async fn round_trip_stops_at_the_first_error() {
     const PAUSE: Statement =
         Statement { name: "test_pause", sql: "INSERT INTO agq.paused (queue) SELECT unnest($1::text[])" };
     let (_database, store) = fresh_node().await;
-    let failed = store.write(AckLevel::Visible, |batch| {
+    let failed = store.write(AckLevel::Applied, |batch| {
         let mut round_trip = RoundTrip::default();
         round_trip.call(&PAUSE, vec![Param::texts(["a"])]);
         round_trip.call(&PAUSE, vec![Param::texts(["a"])]);

@@ -153,7 +153,7 @@ async fn claim_skips_the_index_entries_of_claimed_jobs_under_an_old_snapshot() {
     for _ in 0..11 {
         assert_eq!(claim(&store, 500).await.len(), 500);
     }
-    let pages = store.write(AckLevel::Visible, |batch| {
+    let pages = store.write(AckLevel::Applied, |batch| {
         let from = batch.lanes.ready_from(1);
         Ok((pages_read(batch, from)?, pages_read(batch, (i16::MIN, i64::MIN))?))
     });

@@ -87,7 +87,7 @@ async fn claim_locks_only_the_jobs_that_it_takes() {
     submit(&first, "b", of("yq"), vec![plain("b-0")]).await.unwrap();
     submit(&first, "c", of("jq"), vec![plain("c-0")]).await.unwrap();
     let (handle, other) = (Handle::current(), Arc::clone(&second));
-    let taken = first.write(AckLevel::Visible, move |batch| {
+    let taken = first.write(AckLevel::Applied, move |batch| {
         let own = claim_in(batch, 2)?;
         // The other node claims before this transaction is committed.
         Ok((own, handle.block_on(got(&other, 4))))
@@ -109,7 +109,7 @@ async fn claim_leaves_limits_that_it_does_not_need_to_other_nodes() {
         submit(&first, id, Needs::default(), vec![job]).await.unwrap();
     }
     let (handle, other) = (Handle::current(), Arc::clone(&second));
-    let taken = first.write(AckLevel::Visible, move |batch| {
+    let taken = first.write(AckLevel::Applied, move |batch| {
         let own = claim_in(batch, 1)?;
         Ok((own, handle.block_on(got(&other, 4))))
     });
@@ -130,7 +130,7 @@ async fn claim_looks_at_further_lanes_if_the_jobs_of_the_first_are_locked() {
         submit(&first, id, of(tool), vec![plain(&format!("{id}-0"))]).await.unwrap();
     }
     let (handle, other) = (Handle::current(), Arc::clone(&second));
-    let taken = first.write(AckLevel::Visible, move |batch| {
+    let taken = first.write(AckLevel::Applied, move |batch| {
         let own = claim_in(batch, 2)?;
         Ok((own, handle.block_on(got(&other, 1))))
     });
@@ -144,7 +144,7 @@ async fn job_that_was_locked_and_left_is_claimed_at_another_node() {
     let jobs = vec![own("a-0", None, Some("k1")), own("a-1", None, Some("k2"))];
     submit(&nodes[0], "a", Needs::default(), jobs).await.unwrap();
     let (handle, other) = (Handle::current(), Arc::clone(&nodes[1]));
-    let taken = nodes[0].write(AckLevel::Visible, move |batch| {
+    let taken = nodes[0].write(AckLevel::Applied, move |batch| {
         // The claim locks the limits and jobs of two lanes, and takes one job.
         let own = claim_in(batch, 1)?;
         Ok((own, handle.block_on(got(&other, 2))))

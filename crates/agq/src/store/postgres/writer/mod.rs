@@ -363,7 +363,7 @@ fn begin(writes: &[PgWrite], wait: LockWait) -> &'static [&'static str] {
     const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
     const WAIT_LITTLE: &str = "SET LOCAL lock_timeout TO 10";
     const NO_SYNC: &str = "SET LOCAL synchronous_commit TO off";
-    let is_durable = writes.iter().any(|write| write.level > AckLevel::Visible);
+    let is_durable = writes.iter().any(|write| write.level > AckLevel::Applied);
     if writes.iter().any(PgWrite::is_on_keys) {
         // One lock guards all keys, and a large command may hold that lock for long.
         return &[BEGIN, "SET LOCAL lock_timeout TO 0"];

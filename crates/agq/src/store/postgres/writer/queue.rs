@@ -210,7 +210,7 @@ impl PgWriteHandle {
 
     pub(crate) fn claim(&self, claiming: Claiming) -> StoreFuture<Vec<Option<Claim>>> {
         let (pending, answer) = PendingReply::new();
-        self.submit(AckLevel::Visible, WriteKind::Claim(claiming, pending), 0, answer)
+        self.submit(AckLevel::Applied, WriteKind::Claim(claiming, pending), 0, answer)
     }
 
     pub(crate) fn add(&self, new: NewAction) -> RuleFuture<AddOutcome> {

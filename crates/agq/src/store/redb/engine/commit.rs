@@ -125,7 +125,7 @@ impl Committer {
         match self.durability {
             Durability::Always => true,
             Durability::Promised => ack_level >= AckLevel::Durable,
-            Durability::Interval => ack_level == AckLevel::OnDisk,
+            Durability::Interval => ack_level == AckLevel::Synced,
         }
     }
 

@@ -207,7 +207,7 @@ impl Writer {
         let begun = Instant::now();
         let snapshot = self.committer.snapshot()?;
         let mut batch = WriteTxn::open(&snapshot, &mut self.cache, self.notifier.has_subscribers());
-        let mut ack_level = AckLevel::Visible;
+        let mut ack_level = AckLevel::Applied;
         for write in waiting.iter_mut() {
             ack_level = ack_level.max(write.ack_level());
             write.apply(&mut batch)?;

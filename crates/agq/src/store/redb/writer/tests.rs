@@ -71,7 +71,7 @@ async fn writer_syncs_once_for_a_hundred_waiting_writes() {
     let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
     // The writer is kept busy while a hundred writes are submitted.
     let mut first =
-        store.write(AckLevel::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
+        store.write(AckLevel::Applied, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
     assert!(
         poll!(&mut first).is_pending() && poll!(&mut first).is_pending(),
         "the second poll wakes the writer"
@@ -124,7 +124,7 @@ async fn writer_writes_for_callers_that_neither_commit_nor_wait() {
     let (note, noted) = mpsc::channel();
     let write = |size| {
         let note = note.clone();
-        store.write_sized(AckLevel::Visible, size, move |_| Ok(note.send(size).is_ok()))
+        store.write_sized(AckLevel::Applied, size, move |_| Ok(note.send(size).is_ok()))
     };
     drop(write(WriteSize::Small));
     assert_eq!(noted.recv().unwrap(), WriteSize::Small);
@@ -189,7 +189,7 @@ async fn writer_lets_small_writes_overtake_bulk_submissions() {
     let store = RedbStore::in_memory().unwrap();
     let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
     let mut first =
-        store.write(AckLevel::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
+        store.write(AckLevel::Applied, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
     assert!(
         poll!(&mut first).is_pending() && poll!(&mut first).is_pending(),
         "the second poll wakes the writer"
@@ -199,7 +199,7 @@ async fn writer_lets_small_writes_overtake_bulk_submissions() {
     let writes = [("a", bulk), ("b", WriteSize::Small), ("c", bulk), ("d", WriteSize::Jobs(1))];
     let waiting = writes.map(|(name, size)| {
         let note = note.clone();
-        store.write_sized(AckLevel::Visible, size, move |_| Ok(note.send(name).is_ok()))
+        store.write_sized(AckLevel::Applied, size, move |_| Ok(note.send(name).is_ok()))
     });
     go.send(()).unwrap();
     assert!(first.await.unwrap());
