@@ -130,11 +130,32 @@ fn in_order_only_printing_waits_for_the_first() {
     let mut command = map(&lab, &["-k", "-j", "2", "--joblog", "log", "--results", "out", "--", pipeline]);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&numbers(80)).unwrap();
-    eventually("all others are logged", || (lines(&lab.path().join("log")) == 80).then_some(()));
-    assert_eq!(text(&lab.path().join("out/1/80/stdout")), "80\n");
+    let are_kept = || (2..=80).all(|seq| lab.path().join(format!("out/1/{seq}/stdout")).exists());
+    eventually("the files of all others are there", || are_kept().then_some(()));
+    assert_eq!(lines(&lab.path().join("log")), 1, "an output that waits is not logged");
     lab.file("go", "");
     let ran = Ran::from(child.wait_with_output().unwrap()).expect(0);
     assert_eq!(ran.out.into_bytes(), numbers(80));
+    assert_eq!(lines(&lab.path().join("log")), 81);
+}
+
+#[test]
+fn a_map_in_order_resumes_what_a_closed_reader_did_not_get() {
+    let lab = Lab::on_files();
+    let pipeline = "sh -c 'if test $0 = 1; then until test -e go; do sleep 0.02; done; fi; echo $0' {}";
+    let inputs: Vec<String> = (1..=20).map(|number| number.to_string()).collect();
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    let args =
+        [&["-k", "-j", "2", "--joblog", "log", "--results", "out", "--", pipeline, ":::"][..], &inputs];
+    let mut child = map(&lab, &args.concat()).spawn().unwrap();
+    drop(child.stdout.take());
+    let are_kept = || (2..=20).all(|seq| lab.path().join(format!("out/1/{seq}/stdout")).exists());
+    eventually("all others have ended", || are_kept().then_some(()));
+    lab.file("go", "");
+    Ran::from(child.wait_with_output().unwrap()).expect(141);
+    let again = [&["-k", "--resume", "--joblog", "log", "--", "echo", ":::"][..], &inputs].concat();
+    let resumed = Ran::from(map(&lab, &again).output().unwrap()).expect(0);
+    assert_eq!(resumed.out.into_bytes(), numbers(20), "no output was printed before");
 }
 
 #[test]

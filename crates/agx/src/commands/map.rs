@@ -274,15 +274,13 @@ fn engine(
         .transpose()?;
     let delivery = Delivery {
         output,
-        printer: Printer::new(output, args.grouping()),
+        printer: Printer::new(output, args.grouping(), joblog),
         tags: args.tag,
-        joblog,
         results: args.results.clone(),
         tasks: pipeline.tasks,
         is_local: slots.is_some(),
         latest_large: None,
         reported: 0,
-        broken: None,
     };
     let (fields, action_id) = (pipeline.fields, action_id.clone());
     Ok(Engine {

@@ -57,7 +57,7 @@ impl Collector<'_> {
     /// Takes the results of an action until its last job has ended or the map ends early.
     pub(crate) async fn run(mut self) -> Result<(MapCounts, Delivery)> {
         let collected = self.collect_all().await;
-        // The joblog has waiting output as done, so it is printed after a failure, too.
+        // The jobs of waiting outputs have ended, so agx prints and logs them after a failure, too.
         let finished = self.delivery.printer.finish(self.line);
         let finished = finished.and(self.live.as_mut().map_or(Ok(()), LiveJobs::end));
         collected.and(finished)?;
@@ -105,7 +105,7 @@ impl Collector<'_> {
             self.follow(&status).await?;
             self.ahead.hold(self.delivery.printer.is_full() || self.state.waiting.bytes > MOST_BYTES);
             self.halt_if_met(status.total_jobs);
-            if self.delivery.broken.is_some() {
+            if self.delivery.printer.is_broken() {
                 self.request(StopLevel::End);
             }
             match stop_level {

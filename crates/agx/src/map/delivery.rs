@@ -10,13 +10,13 @@ use agenix_protocol::{
 use serde_json::json;
 
 use crate::{
-    error::{CliError, Result},
+    error::Result,
     map::{
         command_template::filled,
         input::{Input, InvalidInput},
-        joblog::{JobLog, JobLogEntry},
+        joblog::JobLogEntry,
         large_output::{JobStreams, has_blobs},
-        printer::Printer,
+        printer::{PieceByPiece, Printer},
         reorder_buffer::JobOutputText,
         results_dir,
         tag::{Tagger, tag_of},
@@ -36,7 +36,6 @@ pub(crate) struct Delivery {
     pub(crate) printer: Printer,
     /// True if each line begins with the input (`--tag`).
     pub(crate) tags: bool,
-    pub(crate) joblog: Option<JobLog>,
     pub(crate) results: Option<PathBuf>,
     /// Tasks of each job.
     pub(crate) tasks: Vec<Task>,
@@ -46,8 +45,6 @@ pub(crate) struct Delivery {
     pub(crate) latest_large: Option<JobId>,
     /// Number of failures that were reported.
     pub(crate) reported: u64,
-    /// Failure that has ended the joblog.
-    pub(crate) broken: Option<CliError>,
 }
 
 impl Delivery {
@@ -69,18 +66,22 @@ impl Delivery {
         // A job that failed half-way has written nothing yet.
         let last = results.last().filter(|last| last.task_number as usize == self.tasks.len());
         let streams = JobStreams::of(&results, last);
-        let kept = if streams.are_large() {
-            self.deliver_pieces(at, (job, input), &streams, line, agq).await?
+        let failure = failure_text(job, &results, self.tasks.last());
+        let trouble = if streams.are_large() {
+            let (printed, kept) = self.deliver_pieces(at, (job, input), &streams, line, agq).await?;
+            let trouble = failure.or(kept.err());
+            let log_line = self.log_line(job, input, &results, trouble.is_none());
+            self.printer.end(&printed, &log_line, line)?;
+            trouble
         } else {
             let stdout = last.map_or(&[][..], |last| &last.stdout.bytes);
             let stderr: Vec<u8> = results.iter().flat_map(|result| &result.stderr.bytes).copied().collect();
-            let kept = self.keep(input, stdout, &stderr);
-            let text = self.text(job, input, stdout, &stderr);
+            let trouble = failure.or(self.keep(input, stdout, &stderr).err());
+            let log_line = self.log_line(job, input, &results, trouble.is_none());
+            let text = JobOutputText { log_line, ..self.text(job, input, stdout, &stderr) };
             self.printer.print(at, text, line)?;
-            kept
+            trouble
         };
-        let trouble = failure_text(job, &results, self.tasks.last()).or(kept.err());
-        self.log(job, input, &results, trouble.is_none());
         if let Some(what) = &trouble {
             line.aside(|| self.report_failure(input.seq, &named(input), what));
         }
@@ -100,7 +101,8 @@ impl Delivery {
     }
 
     /// Fetches the output of a job in pieces, prints it, and writes it to the files of --results.
-    /// The inner error is the reason for which the job counts as failed.
+    /// Returns the printed output, which has not ended. The inner error is the reason for which the
+    /// job counts as failed.
     async fn deliver_pieces(
         &mut self,
         at: u64,
@@ -108,7 +110,7 @@ impl Delivery {
         streams: &JobStreams<'_>,
         line: &ProgressLine,
         agq: &mut RetryingClient,
-    ) -> Result<Result<(), String>> {
+    ) -> Result<(PieceByPiece, Result<(), String>)> {
         let (mut files, mut failure) = (None, None);
         if let Some(dir) = &self.results {
             match results_dir::begin(dir, &named_in_dir(input)) {
@@ -140,15 +142,11 @@ impl Delivery {
             printer.print_piece(&mut printed, stream, &tagged, line).inspect_err(|_| stopped = Some(()))
         };
         let fetched = if is_needed { streams.fetch(agq, &job.job_id, take).await } else { Ok(()) };
-        if stopped.is_some() {
-            return fetched.map(Ok);
-        }
-        self.printer.end(&printed, line)?;
         if let Err(error) = fetched {
-            return Ok(Err(error.to_string()));
+            return if stopped.is_some() { Err(error) } else { Ok((printed, Err(error.to_string()))) };
         }
         let written = files.map_or(Ok(()), |files| files.finish(input.seq));
-        Ok(failure.map_or(Ok(()), Err).and(written.map_err(|error| error.to_string())))
+        Ok((printed, failure.map_or(Ok(()), Err).and(written.map_err(|error| error.to_string()))))
     }
 
     /// Returns the number of bytes of large output of job `at` if this output has to stay at agq
@@ -190,7 +188,7 @@ impl Delivery {
     /// Returns the text that agx prints for a job.
     fn text(&self, job: &JobStatus, input: &Input, stdout: &[u8], stderr: &[u8]) -> JobOutputText {
         if self.output.is_json {
-            return JobOutputText { stdout: document(job), stderr: Vec::new() };
+            return JobOutputText { stdout: document(job), ..JobOutputText::default() };
         }
         let tag = self.tags.then(|| tag_of(input));
         let tagged = |stream, bytes| {
@@ -199,6 +197,7 @@ impl Delivery {
         JobOutputText {
             stdout: tagged(OutputStream::Stdout, stdout),
             stderr: tagged(OutputStream::Stderr, stderr),
+            log_line: Vec::new(),
         }
     }
 
@@ -212,15 +211,17 @@ impl Delivery {
         }
     }
 
-    /// Adds a job to the joblog. After a failed write, agx drops the joblog and ends the map.
-    fn log(&mut self, job: &JobStatus, input: &Input, results: &[TaskResult], went_well: bool) {
-        let Some(log) = &mut self.joblog else { return };
+    /// Returns the line of a job in the joblog, or no bytes without a joblog.
+    fn log_line(&self, job: &JobStatus, input: &Input, results: &[TaskResult], went_well: bool) -> Vec<u8> {
+        if !self.printer.has_joblog() {
+            return Vec::new();
+        }
         let (exit_code, signal) = exit_of(results, went_well);
         let millis = results.iter().map(|result| result.duration_ms).max().unwrap_or_default();
         #[expect(clippy::cast_precision_loss, reason = "seconds for people")]
         let (started, runtime) =
             (job.started_at.map_or(0.0, |at| at.0 as f64 / 1000.0), millis as f64 / 1000.0);
-        let added = log.add(&JobLogEntry {
+        let entry = JobLogEntry {
             seq: input.seq,
             host: if self.is_local { ":" } else { job.worker_id.as_deref().unwrap_or("-") },
             started,
@@ -229,10 +230,8 @@ impl Delivery {
             exit_code,
             signal,
             command: &agenix_shell::render(&filled(&self.tasks, job.inputs.get())),
-        });
-        if let Err(failure) = added {
-            (self.joblog, self.broken) = (None, Some(failure));
-        }
+        };
+        entry.line()
     }
 }
 

@@ -119,7 +119,7 @@ impl Engine {
         let mapped = both.await;
         line.clear();
         let failure = match mapped {
-            Ok((fed, (collected, delivery))) => match (fed, delivery.broken) {
+            Ok((fed, (collected, mut delivery))) => match (fed, delivery.printer.take_failure()) {
                 (Ok(unsent), None) => return Ok(MapOutcome { collected, unsent }),
                 (Err(failure), _) | (_, Some(failure)) => failure,
             },

@@ -38,7 +38,8 @@ pub(crate) struct JobLogEntry<'e> {
 }
 
 impl JobLogEntry<'_> {
-    fn line(&self) -> Vec<u8> {
+    /// Returns the line of the joblog, with its line feed.
+    pub(crate) fn line(&self) -> Vec<u8> {
         let Self { seq, host, started, runtime, receive, exit_code, signal, command } = self;
         // Line feeds in a command would break the line.
         let command = command.replace(char::is_control, " ");
@@ -98,9 +99,9 @@ impl JobLog {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// Appends a job.
-    pub(crate) fn add(&mut self, entry: &JobLogEntry<'_>) -> Result<()> {
-        self.file.write_all(&entry.line()).map_err(|error| cannot_write(&self.path, &error))
+    /// Appends the line of a job.
+    pub(crate) fn add(&mut self, line: &[u8]) -> Result<()> {
+        self.file.write_all(line).map_err(|error| cannot_write(&self.path, &error))
     }
 }
 
@@ -200,7 +201,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let command = "cat 'caf\u{10fee9}\u{10fe85}'";
-        JobLog::open(&path, false).unwrap().add(&JobLogEntry { command, ..entry(1, 0, 0) }).unwrap();
+        JobLog::open(&path, false).unwrap().add(&JobLogEntry { command, ..entry(1, 0, 0) }.line()).unwrap();
         assert!(std::fs::read(&path).unwrap().ends_with(b"\tcat 'caf\xe9\x85'\n"));
         let done = done(&path, ResumeScope::Ended).unwrap();
         assert_eq!(done.get(&1), Some(&super::digest(command)));
@@ -212,7 +213,7 @@ mod tests {
         let path = dir.path().join("log");
         let mut log = JobLog::open(&path, false).unwrap();
         for entry in [entry(1, 0, 0), entry(2, 0, 0), entry(3, 0, 0)] {
-            log.add(&entry).unwrap();
+            log.add(&entry.line()).unwrap();
         }
         let whole = std::fs::read_to_string(&path).unwrap();
         let last = whole.lines().last().unwrap().len();
@@ -220,9 +221,9 @@ mod tests {
             std::fs::write(&path, &whole[..whole.len() - cut]).unwrap();
             let of = |wanted| done(&path, wanted).unwrap().into_keys().collect::<Vec<_>>();
             assert_eq!(of(ResumeScope::Ended), [1, 2], "{cut} bytes are missing");
-            JobLog::open(&path, true).unwrap().add(&entry(3, 1, 0)).unwrap();
+            JobLog::open(&path, true).unwrap().add(&entry(3, 1, 0).line()).unwrap();
             assert_eq!(of(ResumeScope::Ended), [1, 2, 3], "{cut} bytes were missing");
-            JobLog::open(&path, true).unwrap().add(&entry(3, 0, 0)).unwrap();
+            JobLog::open(&path, true).unwrap().add(&entry(3, 0, 0).line()).unwrap();
             assert_eq!(of(ResumeScope::Well), [1, 2, 3]);
         }
     }
@@ -244,11 +245,11 @@ mod tests {
         assert!(done(&path, ResumeScope::Ended).unwrap().is_empty());
         let mut log = JobLog::open(&path, false).unwrap();
         for entry in [entry(1, 0, 0), entry(2, 1, 0), entry(3, 0, 9), entry(4, 1, 0), entry(4, 0, 0)] {
-            log.add(&entry).unwrap();
+            log.add(&entry.line()).unwrap();
         }
         let of = |wanted| done(&path, wanted).unwrap().into_keys().collect::<Vec<_>>();
         assert_eq!((of(ResumeScope::Ended), of(ResumeScope::Well)), (vec![1, 2, 3, 4], vec![1, 4]));
-        JobLog::open(&path, true).unwrap().add(&entry(2, 0, 0)).unwrap();
+        JobLog::open(&path, true).unwrap().add(&entry(2, 0, 0).line()).unwrap();
         assert_eq!(of(ResumeScope::Well), [1, 2, 4]);
         assert_eq!(std::fs::read_to_string(&path).unwrap().matches("Seq\t").count(), 1);
         std::fs::write(&path, "something else\n").unwrap();

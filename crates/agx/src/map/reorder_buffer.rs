@@ -15,16 +15,33 @@ const MOST_JOBS: usize = 1_000_000;
 /// Number of bytes that are read from the file at once.
 const PIECE_BYTES: u64 = 1024 * 1024;
 
-/// Output of a job as agx prints it.
+/// Output of a job as agx prints it, and the line of the joblog that follows the output.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct JobOutputText {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
+    pub(crate) log_line: Vec<u8>,
+}
+
+/// Part of what waits for its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitingPart {
+    Stream(OutputStream),
+    LogLine,
 }
 
 impl JobOutputText {
+    /// Returns the parts in the order in which they are written.
+    pub(crate) fn parts(&self) -> [(WaitingPart, &[u8]); 3] {
+        [
+            (WaitingPart::Stream(OutputStream::Stdout), &self.stdout),
+            (WaitingPart::Stream(OutputStream::Stderr), &self.stderr),
+            (WaitingPart::LogLine, &self.log_line),
+        ]
+    }
+
     fn len(&self) -> usize {
-        self.stdout.len() + self.stderr.len()
+        self.parts().iter().map(|(_, bytes)| bytes.len()).sum()
     }
 }
 
@@ -35,19 +52,26 @@ enum BufferedOutput {
     InFile(FileRegion),
 }
 
-/// Output of a job in the file: its stdout, and its stderr behind that.
+/// Output of a job in the file: its stdout, behind that its stderr, and its line of the joblog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileRegion {
     from: u64,
     stdout: u64,
     stderr: u64,
+    log_line: u64,
+}
+
+impl FileRegion {
+    fn len(&self) -> u64 {
+        self.stdout + self.stderr + self.log_line
+    }
 }
 
 impl BufferedOutput {
     fn len(&self) -> u64 {
         match self {
             Self::InMemory(text) => text.len() as u64,
-            Self::InFile(region) => region.stdout + region.stderr,
+            Self::InFile(region) => region.len(),
         }
     }
 }
@@ -93,8 +117,9 @@ impl ReorderBuffer {
         let is_much = self.in_memory + text.len() > MOST_IN_MEMORY && at != self.next;
         if is_much {
             let mut region = self.begin();
-            self.append(&mut region, OutputStream::Stdout, &text.stdout)?;
-            self.append(&mut region, OutputStream::Stderr, &text.stderr)?;
+            for (part, bytes) in text.parts() {
+                self.append(&mut region, part, bytes)?;
+            }
             self.put_region(at, region);
         } else {
             self.in_memory += text.len();
@@ -105,14 +130,14 @@ impl ReorderBuffer {
 
     /// Begins a region at the end of the file. No other region may begin before it is put.
     pub(crate) fn begin(&self) -> FileRegion {
-        FileRegion { from: self.end, stdout: 0, stderr: 0 }
+        FileRegion { from: self.end, stdout: 0, stderr: 0, log_line: 0 }
     }
 
-    /// Appends bytes to a region. Its stderr comes after its stdout.
+    /// Appends bytes to a region, whose parts come in the order of [`JobOutputText::parts`].
     pub(crate) fn append(
         &mut self,
         region: &mut FileRegion,
-        stream: OutputStream,
+        part: WaitingPart,
         bytes: &[u8],
     ) -> io::Result<()> {
         let file = match &mut self.file {
@@ -121,10 +146,12 @@ impl ReorderBuffer {
         };
         file.write_all_at(bytes, self.end)?;
         self.end += bytes.len() as u64;
-        match stream {
-            OutputStream::Stdout => region.stdout += bytes.len() as u64,
-            OutputStream::Stderr => region.stderr += bytes.len() as u64,
-        }
+        let length = match part {
+            WaitingPart::Stream(OutputStream::Stdout) => &mut region.stdout,
+            WaitingPart::Stream(OutputStream::Stderr) => &mut region.stderr,
+            WaitingPart::LogLine => &mut region.log_line,
+        };
+        *length += bytes.len() as u64;
         Ok(())
     }
 
@@ -153,7 +180,7 @@ impl ReorderBuffer {
     pub(crate) fn write_next(
         &mut self,
         skips: bool,
-        mut write: impl FnMut(OutputStream, &[u8]) -> Result<()>,
+        mut write: impl FnMut(WaitingPart, &[u8]) -> Result<()>,
     ) -> Result<bool> {
         let Some(first) = self.waiting.first_entry() else { return Ok(false) };
         let at = *first.key();
@@ -166,8 +193,7 @@ impl ReorderBuffer {
         let written = match output {
             BufferedOutput::InMemory(text) => {
                 self.in_memory -= text.len();
-                write(OutputStream::Stdout, &text.stdout)
-                    .and_then(|()| write(OutputStream::Stderr, &text.stderr))
+                text.parts().into_iter().try_for_each(|(part, bytes)| write(part, bytes))
             }
             BufferedOutput::InFile(region) => {
                 self.in_file -= 1;
@@ -188,20 +214,22 @@ impl ReorderBuffer {
     fn write_region(
         &self,
         region: FileRegion,
-        mut write: impl FnMut(OutputStream, &[u8]) -> Result<()>,
+        mut write: impl FnMut(WaitingPart, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let stderr_from = region.from + region.stdout;
-        let streams = [
-            (OutputStream::Stdout, region.from, stderr_from),
-            (OutputStream::Stderr, stderr_from, stderr_from + region.stderr),
+        let mut from = region.from;
+        let parts = [
+            (WaitingPart::Stream(OutputStream::Stdout), region.stdout),
+            (WaitingPart::Stream(OutputStream::Stderr), region.stderr),
+            (WaitingPart::LogLine, region.log_line),
         ];
-        for (stream, mut from, end) in streams {
+        for (part, length) in parts {
+            let end = from + length;
             while from < end {
                 let length = (end - from).min(PIECE_BYTES);
                 let mut piece = vec![0; usize::try_from(length).unwrap_or_default()];
                 file.read_exact_at(&mut piece, from)?;
-                write(stream, &piece)?;
+                write(part, &piece)?;
                 from += length;
             }
         }
@@ -217,19 +245,23 @@ impl ReorderBuffer {
 mod tests {
     use agenix_protocol::blob::OutputStream;
 
-    use super::{JobOutputText, MOST_IN_MEMORY, ReorderBuffer};
+    use super::{JobOutputText, MOST_IN_MEMORY, ReorderBuffer, WaitingPart};
+
+    const STDOUT: WaitingPart = WaitingPart::Stream(OutputStream::Stdout);
+    const STDERR: WaitingPart = WaitingPart::Stream(OutputStream::Stderr);
 
     fn text(stdout: &[u8]) -> JobOutputText {
-        JobOutputText { stdout: stdout.to_vec(), stderr: b"e".to_vec() }
+        JobOutputText { stdout: stdout.to_vec(), stderr: b"e".to_vec(), log_line: b"l\n".to_vec() }
     }
 
     /// Returns the next output, or the first one with `skips`.
     fn take(queue: &mut ReorderBuffer, skips: bool) -> Option<JobOutputText> {
         let mut text = JobOutputText::default();
-        let write = |stream, bytes: &[u8]| {
-            match stream {
-                OutputStream::Stdout => text.stdout.extend(bytes),
-                OutputStream::Stderr => text.stderr.extend(bytes),
+        let write = |part, bytes: &[u8]| {
+            match part {
+                WaitingPart::Stream(OutputStream::Stdout) => text.stdout.extend(bytes),
+                WaitingPart::Stream(OutputStream::Stderr) => text.stderr.extend(bytes),
+                WaitingPart::LogLine => text.log_line.extend(bytes),
             }
             Ok(())
         };
@@ -285,11 +317,12 @@ mod tests {
         let mut queue = ReorderBuffer::default();
         let mut region = queue.begin();
         for piece in [&b"ab"[..], b"cd"] {
-            queue.append(&mut region, OutputStream::Stdout, piece).unwrap();
+            queue.append(&mut region, STDOUT, piece).unwrap();
         }
-        queue.append(&mut region, OutputStream::Stderr, b"e").unwrap();
+        queue.append(&mut region, STDERR, b"e").unwrap();
+        queue.append(&mut region, WaitingPart::LogLine, b"l\n").unwrap();
         queue.put_region(1, region);
-        assert_eq!((queue.bytes, take(&mut queue, false)), (5, None));
+        assert_eq!((queue.bytes, take(&mut queue, false)), (7, None));
         assert!(queue.is_next(0));
         queue.pass(0);
         assert_eq!(take(&mut queue, false), Some(text(b"abcd")));
@@ -299,7 +332,7 @@ mod tests {
     /// Puts `bytes` bytes of large output of job `at` into the file.
     fn put_large(queue: &mut ReorderBuffer, at: u64, bytes: usize) {
         let mut region = queue.begin();
-        queue.append(&mut region, OutputStream::Stdout, &vec![b'x'; bytes]).unwrap();
+        queue.append(&mut region, STDOUT, &vec![b'x'; bytes]).unwrap();
         queue.put_region(at, region);
     }
 
@@ -309,7 +342,7 @@ mod tests {
         put_large(&mut queue, 1, 6);
         put_large(&mut queue, 2, 4);
         assert!(!queue.is_full(), "at the bound");
-        queue.put(3, JobOutputText { stdout: b"y".to_vec(), stderr: Vec::new() }).unwrap();
+        queue.put(3, JobOutputText { stdout: b"y".to_vec(), ..JobOutputText::default() }).unwrap();
         assert!(queue.is_full(), "one byte beyond it");
         queue.pass(0);
         assert!(take(&mut queue, false).is_some_and(|text| text.stdout == b"xxxxxx"));
