@@ -33,8 +33,10 @@ use crate::{
     util::signals::{self, FirstSignal},
 };
 
-/// Number of ended jobs that agq keeps per job ahead: more end while agx takes results.
-const KEPT_FOR_EACH_AHEAD: u64 = 3;
+/// Number of ended jobs that a private agq keeps per job ahead. While an output waits at agq, agx
+/// takes as many results as jobs may be ahead; as many jobs end before agx notes the wait, while it
+/// takes results, and before it takes theirs.
+const KEPT_FOR_EACH_AHEAD: u64 = 5;
 
 pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<()> {
     let output = args.raw.apply(output);
@@ -78,7 +80,8 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         let sandbox = args.sandbox.worker_options(cwd.as_deref())?;
         let slots = slots(&args);
         // agq may remove ended jobs early, because agx takes each result soon.
-        let kept = KEPT_FOR_EACH_AHEAD * ReadAhead::most_jobs(slots, block.unwrap_or(1));
+        let most_ahead = ReadAhead::most_jobs(slots, block.unwrap_or(1));
+        let kept = KEPT_FOR_EACH_AHEAD * most_ahead;
         let mut local = EmbeddedCluster::start(args.jobs, kept, sandbox.as_deref())?;
         let server = local.server()?;
         tokio::select! {
@@ -86,7 +89,8 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
             () = signal.arrived() => return Err(CliError::Interrupted),
         }
         let inputs = map::read(sources, block, resumed, check);
-        let engine = engine(server, (plan, pipeline), &args, output, (&action_id, Some(slots)))?;
+        let engine =
+            engine(server, (plan, pipeline), &args, output, (&action_id, Some((slots, most_ahead))))?;
         let mapped = engine.run(inputs, &stop_level);
         return run_here(mapped, &mut local, &mut signal, (&stop_level, &action_id)).await;
     };
@@ -248,12 +252,14 @@ fn show(
     })
 }
 
+/// Returns the engine of a map. `own` has the number of slots of a private worker, and the maximum
+/// number of jobs ahead; `None` stands for a cluster.
 fn engine(
     server: Server,
     (plan, pipeline): (Plan, Pipeline),
     args: &MapArgs,
     output: Output,
-    (action_id, slots): (&ActionId, Option<u64>),
+    (action_id, own): (&ActionId, Option<(u64, u64)>),
 ) -> Result<Engine> {
     let plan_id = plan.plan_id.clone();
     let plan_id = plan_id.ok_or_else(|| CliError::usage("the plan has no id", "this is a bug in agx"))?;
@@ -278,7 +284,7 @@ fn engine(
         tags: args.tag,
         results: args.results.clone(),
         tasks: pipeline.tasks,
-        is_local: slots.is_some(),
+        is_local: own.is_some(),
         latest_large: None,
         reported: 0,
     };
@@ -293,7 +299,9 @@ fn engine(
         grouping: args.grouping(),
         halt: args.halt,
         pace: Pace::new(args.delay),
-        slots,
+        slots: own.map(|(slots, _)| slots),
+        // The agq of a cluster keeps ended jobs according to its own settings.
+        most_waited: own.map_or(u64::MAX, |(_, most_ahead)| most_ahead),
     })
 }
 

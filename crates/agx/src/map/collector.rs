@@ -44,6 +44,9 @@ pub(crate) struct Collector<'c> {
     pub(crate) begun: oneshot::Receiver<()>,
     pub(crate) sent: mpsc::UnboundedReceiver<SubmittedInput>,
     pub(crate) ahead: ReadAhead,
+    /// Number of results that agx takes while an output waits at agq. Then agx takes this output,
+    /// too, because agq could remove its job.
+    pub(crate) most_waited: u64,
     pub(crate) halt: Option<Halt>,
     pub(crate) stop_level: watch::Sender<StopLevel>,
     pub(crate) delivery: Delivery,
@@ -176,7 +179,7 @@ impl Collector<'_> {
             SubmittedInput::Job(input, bytes) => {
                 self.state
                     .left
-                    .insert(self.state.known, PendingJob { job_id: None, input, bytes, waiting_bytes: None });
+                    .insert(self.state.known, PendingJob { job_id: None, input, bytes, waiting: None });
                 self.state.known += 1;
             }
             SubmittedInput::Unfit(unfit) => {
@@ -227,8 +230,7 @@ impl Collector<'_> {
         self.take_waiting().await?;
         while are_all_ended || status.ended() > self.state.collected.taken() + self.state.waiting.jobs {
             let width = width(status.running, self.state.result_bytes);
-            let asked =
-                self.state.left.range(from..).filter(|(_, left)| left.waiting_bytes.is_none()).take(width);
+            let asked = self.state.left.range(from..).filter(|(_, left)| left.waiting.is_none()).take(width);
             let asked: Vec<(u64, JobId)> =
                 asked.filter_map(|(&at, left)| Some((at, left.job_id.clone()?))).collect();
             let Some((last, _)) = asked.last() else { break };
@@ -239,10 +241,15 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Takes the outputs that have waited at agq, and whose turn has come.
+    /// Takes the outputs that have waited at agq, and whose turn has come or that have waited long.
     async fn take_waiting(&mut self) -> Result<()> {
+        if !self.delivery.printer.is_full() {
+            for long in self.state.waiting_long(self.most_waited).chunks(FEWEST_AT_ONCE) {
+                self.take_of(long).await?;
+            }
+        }
         while let Some(mut first) = self.state.left.first_entry()
-            && first.get().waiting_bytes.is_some()
+            && first.get().waiting.is_some()
             && self.delivery.printer.is_turn_of(*first.key())
         {
             let (at, job_id) = (*first.key(), first.get().job_id.clone());
@@ -271,10 +278,13 @@ impl Collector<'_> {
             match job {
                 None => self.lose(at)?,
                 Some(job) if job.status == Status::Running => self.print_live(at, &job).await?,
-                Some(job) if job.status.is_ended() => match self.delivery.bytes_that_wait(at, &job) {
-                    Some(bytes) if !self.state.is_drained => self.state.wait(at, bytes),
-                    _ => self.deliver(at, &job).await?,
-                },
+                Some(job) if job.status.is_ended() => {
+                    let has_waited = self.state.has_waited_long(at, self.most_waited);
+                    match self.delivery.bytes_that_wait(at, &job, has_waited) {
+                        Some(bytes) if !self.state.is_drained => self.state.wait(at, bytes),
+                        _ => self.deliver(at, &job).await?,
+                    }
+                }
                 Some(_) => {}
             }
         }
@@ -290,7 +300,8 @@ impl Collector<'_> {
 
     async fn deliver(&mut self, at: u64, job: &JobStatus) -> Result<()> {
         self.print_live(at, job).await?;
-        let Some(left) = self.state.left.remove(&at) else { return Ok(()) };
+        let Some(mut left) = self.state.left.remove(&at) else { return Ok(()) };
+        self.state.waiting.remove(&mut left);
         self.ahead.taken(1, left.bytes);
         let bytes = job.task_results.as_ref().map_or(0, |results| results.get().len());
         self.state.result_bytes = (self.state.result_bytes / 2).max(bytes);
@@ -306,7 +317,8 @@ impl Collector<'_> {
 
     /// Counts a job that agq has removed as lost.
     fn lose(&mut self, at: u64) -> Result<()> {
-        let Some(left) = self.state.left.remove(&at) else { return Ok(()) };
+        let Some(mut left) = self.state.left.remove(&at) else { return Ok(()) };
+        self.state.waiting.remove(&mut left);
         self.ahead.taken(1, left.bytes);
         self.state.collected.lost += 1;
         self.delivery.lost(at, &left.input, self.line)

@@ -150,9 +150,10 @@ impl Delivery {
     }
 
     /// Returns the number of bytes of large output of job `at` if this output has to stay at agq
-    /// until its turn: agx has no room for it, or would only copy it on the disk of this machine.
-    pub(crate) fn bytes_that_wait(&self, at: u64, job: &JobStatus) -> Option<u64> {
-        let is_copied = self.is_local && self.results.is_none();
+    /// until its turn: agx has no room for it, or would only copy it on the disk of this machine,
+    /// and the output has not waited long (`has_waited`).
+    pub(crate) fn bytes_that_wait(&self, at: u64, job: &JobStatus, has_waited: bool) -> Option<u64> {
+        let is_copied = self.is_local && self.results.is_none() && !has_waited;
         if self.printer.is_turn_of(at) || !(is_copied || self.printer.is_full()) {
             return None;
         }

@@ -48,6 +48,8 @@ pub(crate) struct Engine {
     pub(crate) pace: Pace,
     /// Number of jobs at once, if it is known.
     pub(crate) slots: Option<u64>,
+    /// Number of results that agx takes while an output waits at agq for its turn.
+    pub(crate) most_waited: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -100,6 +102,7 @@ impl Engine {
             begun,
             sent,
             ahead,
+            most_waited: self.most_waited,
             halt: self.halt,
             stop_level: stop_level.clone(),
             delivery: self.delivery,

@@ -36,8 +36,16 @@ pub(super) struct PendingJob {
     pub(super) input: Input,
     /// Number of bytes that count as ahead.
     pub(super) bytes: usize,
-    /// Number of bytes of its output, if the output waits at agq for its turn.
-    pub(super) waiting_bytes: Option<u64>,
+    /// `None` if its output does not wait at agq for its turn.
+    pub(super) waiting: Option<WaitingOutput>,
+}
+
+/// Output of an ended job that waits at agq for its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WaitingOutput {
+    pub(super) bytes: u64,
+    /// Number of results that agx had taken when the output began to wait.
+    pub(super) since: u64,
 }
 
 /// Ended jobs whose outputs wait at agq for their turn.
@@ -73,9 +81,9 @@ pub(crate) struct CollectorState {
 impl WaitingAtAgq {
     /// Removes a job from the counts, if it is among them.
     pub(super) fn remove(&mut self, job: &mut PendingJob) {
-        if let Some(bytes) = job.waiting_bytes.take() {
+        if let Some(waiting) = job.waiting.take() {
             self.jobs -= 1;
-            self.bytes -= bytes;
+            self.bytes -= waiting.bytes;
         }
     }
 }
@@ -84,14 +92,60 @@ impl CollectorState {
     /// Lets the output of job `at` wait at agq.
     pub(super) fn wait(&mut self, at: u64, bytes: u64) {
         let Some(left) = self.left.get_mut(&at) else { return };
+        let since = left.waiting.map_or(self.collected.taken(), |waiting| waiting.since);
         self.waiting.remove(left);
-        left.waiting_bytes = Some(bytes);
+        left.waiting = Some(WaitingOutput { bytes, since });
         self.waiting.jobs += 1;
         self.waiting.bytes += bytes;
+    }
+
+    /// Returns the jobs whose outputs have waited while agx took more than `most` results.
+    pub(super) fn waiting_long(&self, most: u64) -> Vec<(u64, JobId)> {
+        if self.waiting.jobs == 0 {
+            return Vec::new();
+        }
+        let long = self.left.iter().filter(|(at, _)| self.has_waited_long(**at, most));
+        long.filter_map(|(&at, left)| Some((at, left.job_id.clone()?))).collect()
+    }
+
+    /// Returns true if the output of job `at` has waited while agx took more than `most` results.
+    pub(super) fn has_waited_long(&self, at: u64, most: u64) -> bool {
+        let waiting = self.left.get(&at).and_then(|left| left.waiting);
+        waiting.is_some_and(|waiting| self.collected.taken() - waiting.since > most)
     }
 
     /// Lets the next look take all outputs, whether or not it is their turn.
     pub(super) fn wait_no_more(&mut self) {
         self.left.values_mut().for_each(|left| self.waiting.remove(left));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CollectorState, Input, JobId, PendingJob};
+
+    #[test]
+    fn collector_knows_the_outputs_that_have_waited_long() {
+        let mut state = CollectorState::default();
+        for at in 0..3 {
+            let input = Input { seq: at + 1, args: Vec::new(), block: None };
+            state
+                .left
+                .insert(at, PendingJob { job_id: JobId::new("j").ok(), input, bytes: 0, waiting: None });
+        }
+        let long = |state: &CollectorState, most| {
+            state.waiting_long(most).into_iter().map(|(at, _)| at).collect::<Vec<_>>()
+        };
+        state.wait(1, 10);
+        state.collected.completed = 5;
+        state.wait(2, 20);
+        assert!(long(&state, 5).is_empty(), "at the bound");
+        state.collected.failed = 1;
+        assert_eq!(long(&state, 5), [1], "one result beyond it");
+        state.wait(1, 10);
+        assert_eq!(long(&state, 5), [1], "the same wait goes on");
+        assert_eq!((state.waiting.jobs, state.waiting.bytes), (2, 30));
+        state.wait_no_more();
+        assert!(long(&state, 0).is_empty());
     }
 }
