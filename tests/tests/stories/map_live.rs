@@ -64,6 +64,22 @@ fn map_prints_parts_of_lines_ungrouped() {
 }
 
 #[test]
+fn map_prints_long_and_unfinished_lines_unchanged() {
+    let lab = Lab::new();
+    let printed = |options: &[&str], script: &str| {
+        let mut command: Command = lab.command("agx");
+        command.env("TMPDIR", lab.path()).arg("map").args(options).args(["--", "sh", "-c", script]);
+        command.args(["{}", ":::", "a"]).stdin(Stdio::null());
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let long = "head -c 300000 /dev/zero | tr '\\0' x; echo; printf end";
+    let line = "x".repeat(300_000);
+    assert!(printed(&["--lb"], long) == format!("{line}\nend"), "with --lb");
+    assert!(printed(&["--lb", "--tag"], long) == format!("a\t{line}\na\tend"), "with --lb and --tag");
+    assert!(printed(&["-u", "--tag"], long) == format!("a\t{line}\na\tend"), "with -u and --tag");
+}
+
+#[test]
 fn map_prints_large_output_once_and_keeps_it_in_files() {
     let lab = Lab::new();
     let results = lab.path().join("results").display().to_string();

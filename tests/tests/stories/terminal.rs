@@ -86,8 +86,7 @@ fn task_output_is_escaped_on_a_terminal_alone() {
     check(&lab, &agq, &format!("map -- {words} {{}} ::: x"), same);
     check(&lab, &agq, &format!("map -u -- {words} {{}} ::: x"), same);
     check(&lab, &agq, &format!("map -k -- {words} {{}} ::: x y"), |bytes| bytes.repeat(2));
-    let complete = |bytes: &[u8]| [bytes, b"\n"].concat();
-    check(&lab, &agq, &format!("map --line-buffer -- {words} {{}} ::: x"), complete);
+    check(&lab, &agq, &format!("map --line-buffer -- {words} {{}} ::: x"), same);
     let with = |prefix: &'static str| {
         move |bytes: &[u8]| {
             let lines = bytes.split_inclusive(|&byte| byte == b'\n');
@@ -100,7 +99,7 @@ fn task_output_is_escaped_on_a_terminal_alone() {
     ended(&lab, &agq, "a");
     let job = only_job(&lab, &agq, "a")["job_id"].as_str().unwrap().to_owned();
     check(&lab, &agq, &format!("logs {job}"), same);
-    check(&lab, &agq, "logs a", |bytes| complete(&with("[0] ")(bytes)));
+    check(&lab, &agq, "logs a", |bytes| [with("[0] ")(bytes), b"\n".to_vec()].concat());
     check(&lab, &agq, "action results a", same);
 }
 

@@ -14,7 +14,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     error::{CliError, Result},
-    logs::job::{FollowedJob, SilentWorkers},
+    logs::{
+        job::{FollowedJob, SilentWorkers},
+        printer::LineForm,
+    },
     output::Output,
     remote::retrying_client::RetryingClient,
     watch::progress::not_found,
@@ -47,7 +50,7 @@ pub(crate) async fn of_job(
     wanted: &LogOptions,
     output: Output,
 ) -> Result<JobStatus> {
-    let mut followed = FollowedJob::new(job.job_id.clone(), None, wanted.task, output);
+    let mut followed = FollowedJob::new(job.job_id.clone(), LineForm::Pieces, wanted.task, output);
     let mut silent = SilentWorkers::new(output);
     let (begun, mut is_noted, mut look) = (Instant::now(), !wanted.follow, FIRST_LOOK);
     loop {
@@ -94,10 +97,10 @@ pub(crate) async fn of_action(
             let is_there = |of: &FollowedJob| jobs.iter().any(|job| job.job_id == of.job_id);
             followed.retain(|_, of| !ids.contains(&of.job_id) || is_there(of));
             for job in jobs {
-                let prefix = || Some(format!("[{}] ", job.index));
+                let form = || LineForm::Lines { prefix: format!("[{}] ", job.index), is_completed: true };
                 let of = followed
                     .entry(job.index)
-                    .or_insert_with(|| FollowedJob::new(job.job_id.clone(), prefix(), wanted.task, output));
+                    .or_insert_with(|| FollowedJob::new(job.job_id.clone(), form(), wanted.task, output));
                 if of.poll(agq, &job, wanted.follow, &mut silent).await? {
                     of.end()?;
                     followed.remove(&job.index);

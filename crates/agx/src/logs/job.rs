@@ -13,7 +13,10 @@ use tokio::time::Instant;
 
 use crate::{
     error::Result,
-    logs::{position::StreamPositions, printer::LogPrinter},
+    logs::{
+        position::StreamPositions,
+        printer::{LineForm, LogPrinter},
+    },
     output::Output,
     remote::{output_reader::OutputReader, retrying_client::RetryingClient},
 };
@@ -56,8 +59,8 @@ impl SilentWorkers {
 }
 
 impl FollowedJob {
-    pub(crate) fn new(job_id: JobId, prefix: Option<String>, task: Option<u32>, output: Output) -> Self {
-        let printer = LogPrinter::new(job_id.clone(), task, prefix, output);
+    pub(crate) fn new(job_id: JobId, form: LineForm, task: Option<u32>, output: Output) -> Self {
+        let printer = LogPrinter::new(job_id.clone(), task, form, output);
         Self { job_id, positions: StreamPositions::default(), printer }
     }
 
@@ -116,7 +119,7 @@ impl FollowedJob {
         Ok(())
     }
 
-    /// Ends the output: completes unfinished lines.
+    /// Ends the output, and prints its incomplete lines.
     pub(crate) fn end(&mut self) -> Result<()> {
         self.printer.end()
     }

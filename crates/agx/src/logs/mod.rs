@@ -7,5 +7,5 @@ mod position;
 mod printer;
 
 pub(crate) use crate::logs::job::{FollowedJob, SilentWorkers};
-pub(crate) use crate::logs::printer::OutputDocument;
+pub(crate) use crate::logs::printer::{LineForm, OutputDocument};
 pub(crate) use follow::{LogOptions, WAIT_NOTED_AFTER, of_action, of_job, waits};

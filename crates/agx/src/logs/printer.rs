@@ -3,7 +3,8 @@
 
 use std::{
     collections::BTreeMap,
-    io::{self, ErrorKind},
+    fs::File,
+    io::{self, ErrorKind, Read, Seek, Write},
 };
 
 use agenix_protocol::{documents::OutputChunk, ids::JobId};
@@ -17,15 +18,28 @@ use crate::{
     util::{printable::bytes_for, terminal_stream::TerminalStream},
 };
 
-/// Maximum length of a line; a longer line is printed in parts.
-const LONGEST_LINE: usize = 64 * 1024;
+/// Maximum number of bytes of an incomplete line in memory. Further ones are in a temporary file.
+const MOST_IN_MEMORY: usize = 64 * 1024;
+
+/// Form in which the output of a job is printed.
+#[derive(Debug, Clone)]
+pub(crate) enum LineForm {
+    /// In the pieces in which agx gets it.
+    Pieces,
+    /// In whole lines.
+    Lines {
+        /// Text before each line, with byte escapes.
+        prefix: String,
+        /// True if a last line without a line feed gets one.
+        is_completed: bool,
+    },
+}
 
 pub(super) struct LogPrinter {
     job_id: JobId,
     /// Number of the only task to print, if any.
     task: Option<u32>,
-    /// Prefix of each line if there are several jobs, with byte escapes.
-    prefix: Option<String>,
+    form: LineForm,
     /// Attempt whose output is being printed.
     attempt: u32,
     streams: BTreeMap<(u32, Stream), PrintedStream>,
@@ -35,9 +49,15 @@ pub(super) struct LogPrinter {
 /// Stream of a task that is being printed.
 struct PrintedStream {
     stream: Stream,
-    /// Incomplete line, if lines have a prefix.
-    begun: Vec<u8>,
+    begun: BegunLine,
     out: TerminalStream,
+}
+
+/// Incomplete line: the bytes of the file, if there is one, and those in memory behind them.
+#[derive(Debug, Default)]
+struct BegunLine {
+    file: Option<File>,
+    in_memory: Vec<u8>,
 }
 
 /// A piece of the output of a task, as a document.
@@ -54,8 +74,8 @@ pub(crate) struct OutputDocument {
 }
 
 impl LogPrinter {
-    pub(super) fn new(job_id: JobId, task: Option<u32>, prefix: Option<String>, output: Output) -> Self {
-        Self { job_id, task, prefix, attempt: 0, streams: BTreeMap::new(), output }
+    pub(super) fn new(job_id: JobId, task: Option<u32>, form: LineForm, output: Output) -> Self {
+        Self { job_id, task, form, attempt: 0, streams: BTreeMap::new(), output }
     }
 
     pub(super) fn print(&mut self, fresh: Vec<NewOutput>) -> Result<()> {
@@ -92,14 +112,11 @@ impl LogPrinter {
         }
         let new = || PrintedStream::new(*stream, self.output);
         let printed = self.streams.entry((*task_number, *stream)).or_insert_with(new);
-        if let Some(prefix) = &self.prefix {
-            let prefix = prefix_for(*stream, prefix, self.output);
-            printed.begun.extend_from_slice(&piece.bytes);
-            for line in whole_lines(&mut printed.begun) {
-                printed.write(&[&*prefix, &line].concat())?;
+        match &self.form {
+            LineForm::Lines { prefix, .. } => {
+                printed.write_lines(&prefix_for(*stream, prefix, self.output), &piece.bytes)?;
             }
-        } else {
-            printed.write(&piece.bytes)?;
+            LineForm::Pieces => printed.write(&piece.bytes)?,
         }
         if *lost > 0 {
             self.output.note(&format!(
@@ -110,14 +127,14 @@ impl LogPrinter {
         Ok(())
     }
 
-    /// Completes the incomplete lines at the end of the output.
+    /// Prints the incomplete lines at the end of the output.
     pub(super) fn end(&mut self) -> Result<()> {
-        let prefix = self.prefix.as_deref().unwrap_or_default();
         for ((_, stream), mut printed) in std::mem::take(&mut self.streams) {
-            let line = std::mem::take(&mut printed.begun);
-            if !line.is_empty() {
-                let prefix = prefix_for(stream, prefix, self.output);
-                printed.write(&[&*prefix, &line, b"\n"].concat())?;
+            if let LineForm::Lines { prefix, is_completed } = &self.form
+                && !printed.begun.is_empty()
+            {
+                let end: &[u8] = if *is_completed { b"\n" } else { b"" };
+                printed.write_line(&prefix_for(stream, prefix, self.output), end)?;
             }
             printed.end()?;
         }
@@ -127,7 +144,34 @@ impl LogPrinter {
 
 impl PrintedStream {
     fn new(stream: Stream, output: Output) -> Self {
-        Self { stream, begun: Vec::new(), out: output.stream(stream.into()) }
+        Self { stream, begun: BegunLine::default(), out: output.stream(stream.into()) }
+    }
+
+    /// Writes the lines that `bytes` complete, each after the prefix, and keeps the rest.
+    fn write_lines(&mut self, prefix: &[u8], bytes: &[u8]) -> Result<()> {
+        for line in bytes.split_inclusive(|&byte| byte == b'\n') {
+            if line.ends_with(b"\n") {
+                self.write_line(prefix, line)?;
+            } else {
+                self.begun.add(line)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the prefix, the incomplete line, and `end`.
+    fn write_line(&mut self, prefix: &[u8], end: &[u8]) -> Result<()> {
+        let BegunLine { file, in_memory } = std::mem::take(&mut self.begun);
+        let Some(mut file) = file else { return self.write(&[prefix, &in_memory, end].concat()) };
+        self.write(prefix)?;
+        file.rewind()?;
+        let mut piece = vec![0; MOST_IN_MEMORY];
+        loop {
+            match file.read(&mut piece)? {
+                0 => return self.write(&[&*in_memory, end].concat()),
+                read => self.write(&piece[..read])?,
+            }
+        }
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
@@ -152,16 +196,22 @@ impl PrintedStream {
     }
 }
 
-/// Removes and returns the complete lines, and those that exceed the maximum length.
-fn whole_lines(begun: &mut Vec<u8>) -> Vec<Vec<u8>> {
-    let end = begun.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-    let rest = begun.split_off(end);
-    let whole = std::mem::replace(begun, rest);
-    let mut lines: Vec<Vec<u8>> = whole.split_inclusive(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
-    if begun.len() > LONGEST_LINE {
-        lines.push([std::mem::take(begun), b"\n".to_vec()].concat());
+impl BegunLine {
+    fn is_empty(&self) -> bool {
+        self.file.is_none() && self.in_memory.is_empty()
     }
-    lines
+
+    fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.in_memory.extend_from_slice(bytes);
+        if self.in_memory.len() > MOST_IN_MEMORY {
+            let file = match &mut self.file {
+                Some(file) => file,
+                none => none.insert(tempfile::tempfile()?),
+            };
+            file.write_all(&std::mem::take(&mut self.in_memory))?;
+        }
+        Ok(())
+    }
 }
 
 fn prefix_for(stream: Stream, prefix: &str, output: Output) -> Vec<u8> {
@@ -170,18 +220,23 @@ fn prefix_for(stream: Stream, prefix: &str, output: Output) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST_LINE, whole_lines};
+    use std::io::{Read, Seek};
+
+    use super::{BegunLine, MOST_IN_MEMORY};
 
     #[test]
-    fn log_printer_holds_incomplete_lines_up_to_a_bound() {
-        let mut begun = b"one\ntwo\nthr".to_vec();
-        assert_eq!(whole_lines(&mut begun), [b"one\n", b"two\n"]);
-        begun.extend_from_slice(b"ee\n");
-        assert_eq!(whole_lines(&mut begun), [b"three\n"]);
-        begun = vec![b'x'; LONGEST_LINE];
-        assert!(whole_lines(&mut begun).is_empty());
-        begun.push(b'x');
-        assert_eq!(whole_lines(&mut begun)[0].len(), LONGEST_LINE + 2);
+    fn log_printer_keeps_long_incomplete_lines_in_a_file() {
+        let mut begun = BegunLine::default();
         assert!(begun.is_empty());
+        begun.add(&vec![b'x'; MOST_IN_MEMORY]).unwrap();
+        assert!(begun.file.is_none() && begun.in_memory.len() == MOST_IN_MEMORY, "at the bound");
+        begun.add(b"y").unwrap();
+        assert!(begun.file.is_some() && begun.in_memory.is_empty() && !begun.is_empty());
+        begun.add(b"z").unwrap();
+        let (mut kept, mut file) = (Vec::new(), begun.file.unwrap());
+        file.rewind().unwrap();
+        file.read_to_end(&mut kept).unwrap();
+        assert_eq!(kept, [&vec![b'x'; MOST_IN_MEMORY][..], b"y"].concat());
+        assert_eq!(begun.in_memory, b"z");
     }
 }

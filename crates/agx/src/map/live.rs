@@ -7,7 +7,7 @@ use agenix_protocol::documents::JobStatus;
 
 use crate::{
     error::Result,
-    logs::{FollowedJob, SilentWorkers},
+    logs::{FollowedJob, LineForm, SilentWorkers},
     map::{input::Input, tag::tag_of},
     output::Output,
     remote::retrying_client::RetryingClient,
@@ -58,12 +58,14 @@ impl LiveJobs {
         input: &Input,
         agq: &mut RetryingClient,
     ) -> Result<()> {
-        let prefix = match (self.tags, self.grouping) {
-            (true, _) => Some(tag_of(input)),
-            (false, Grouping::Lines) => Some(String::new()),
-            (false, _) => None,
+        // As in GNU Parallel, a last line without a line feed gets none.
+        let lines = |prefix| LineForm::Lines { prefix, is_completed: false };
+        let form = match (self.tags, self.grouping) {
+            (true, _) => lines(tag_of(input)),
+            (false, Grouping::Lines) => lines(String::new()),
+            (false, _) => LineForm::Pieces,
         };
-        let new = || FollowedJob::new(job.job_id.clone(), prefix, None, self.output);
+        let new = || FollowedJob::new(job.job_id.clone(), form, None, self.output);
         let followed = self.jobs.entry(at).or_insert_with(new);
         if followed.poll(agq, job, true, &mut self.silent).await? {
             followed.end()?;
@@ -72,7 +74,7 @@ impl LiveJobs {
         Ok(())
     }
 
-    /// Completes the lines of all jobs.
+    /// Prints the incomplete lines of all jobs.
     pub(crate) fn end(&mut self) -> Result<()> {
         self.jobs.values_mut().try_for_each(FollowedJob::end)
     }
