@@ -12,6 +12,12 @@ pub(crate) enum CliError {
     /// Jobs did not complete. Their errors are printed already.
     #[error("{0}")]
     Jobs(String),
+    /// The results of two actions differ. The differences are printed already.
+    #[error("{0}")]
+    Different(String),
+    /// Checks of `agx doctor` failed. Their findings are printed already.
+    #[error("{0}")]
+    ChecksFailed(String),
     /// A policy does not allow the command or the plan. The judgement is printed already.
     #[error("{0}")]
     NotAllowed(&'static str),
@@ -78,6 +84,8 @@ impl CliError {
     fn codes(&self) -> (u8, &'static str) {
         match self {
             Self::Jobs(_) => (1, "jobs_failed"),
+            Self::Different(_) => (1, "different"),
+            Self::ChecksFailed(_) => (1, "checks_failed"),
             Self::NotAllowed(_) | Self::NoPlan { .. } => (1, "not_allowed"),
             Self::AuditMisfit => (1, "audit_misfit"),
             Self::NotTrusted(_) => (1, "not_trusted"),
@@ -133,6 +141,8 @@ impl CliError {
             Self::Unfollowed(id) => Some(format!("follow it again with `agx logs -f {id}`")),
             Self::OfRun { failure, .. } => failure.help(),
             Self::Jobs(_)
+            | Self::Different(_)
+            | Self::ChecksFailed(_)
             | Self::NotAllowed(_)
             | Self::AuditMisfit
             | Self::NotTrusted(_)

@@ -102,8 +102,14 @@ fn history_shows_the_latest_first_and_diff_what_came_out_differently() {
     run("three");
     let diff = lab.agx(&agq, &["action", "diff", "one", "three"]).expect(1);
     assert_eq!(diff.out, "{\"line\":\"b\"}: completed\n  - 2\n  + 3\n");
+    std::fs::write(lab.path().join("b"), b"\xff").unwrap();
+    run("four");
+    std::fs::write(lab.path().join("b"), b"\xfe").unwrap();
+    run("five");
+    let bytes = lab.agx(&agq, &["action", "diff", "four", "five"]).expect(1);
+    assert!(bytes.err.contains("1 input has a different result"), "{}", bytes.err);
     let history = lab.agx(&agq, &["history", "-n", "2", "--json"]).expect(0).data();
-    assert_eq!((&history[0]["action_id"], &history[1]["action_id"]), (&"three".into(), &"two".into()));
+    assert_eq!((&history[0]["action_id"], &history[1]["action_id"]), (&"five".into(), &"four".into()));
     assert_eq!(history.as_array().unwrap().len(), 2);
     let text = lab.agx(&agq, &["history"]).expect(0).out;
     assert!(text.starts_with("ACTION") && text.lines().nth(1).unwrap().contains("completed  2/2"), "{text}");

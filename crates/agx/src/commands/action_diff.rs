@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 
 use agenix_client::Connection;
-use agenix_protocol::{documents::JobStatus, ids::ActionId};
+use agenix_protocol::{
+    blob::{BlobHash, BlobHasher},
+    documents::{CapturedOutput, JobStatus},
+    ids::ActionId,
+};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::{
     documents::{JobResultSummary, ResultDifference},
     error::{CliError, Result},
-    output::Output,
+    output::{Output, counted},
     server_args::ServerArgs,
     util::printable::one_line,
     watch::progress,
@@ -19,6 +23,34 @@ const AT_ONCE: usize = 64;
 /// Maximum number of lines per side in the diff of one output.
 const MOST_LINES: usize = 5;
 
+/// Input of a job, and the number of earlier jobs of its action with an equal input.
+type InputKey = (String, usize);
+
+/// Result of the job of one input.
+struct JobEnd {
+    summary: JobResultSummary,
+    /// Stdout of the last task.
+    stdout: CapturedOutput,
+}
+
+/// Results of the jobs of an action that agq still has.
+#[derive(Default)]
+struct ActionEnds {
+    ends: BTreeMap<InputKey, JobEnd>,
+    removed: u64,
+}
+
+#[derive(Default)]
+struct Comparison {
+    differences: Vec<ResultDifference>,
+    /// Number of jobs that have not ended.
+    unended: u64,
+    /// Number of jobs that agq has removed.
+    removed: u64,
+    /// Number of inputs whose outputs may differ in bytes that were not kept.
+    cut: u64,
+}
+
 pub(super) async fn run(
     server: &ServerArgs,
     before: &ActionId,
@@ -26,15 +58,41 @@ pub(super) async fn run(
     output: Output,
 ) -> Result<()> {
     let connection = server.connect().await?;
-    let found = differences(ends(&connection, before).await?, ends(&connection, after).await?);
-    output.show("action.diff", &found, |found| found.iter().map(text).collect::<String>())?;
-    if found.is_empty() {
-        return Ok(());
-    }
-    Err(CliError::Jobs(format!("{} inputs have different results", found.len())))
+    let compared = compared(ends(&connection, before).await?, ends(&connection, after).await?);
+    output.show("action.diff", &compared.differences, |found| found.iter().map(text).collect::<String>())?;
+    verdict(&compared)
 }
 
-async fn ends(connection: &Connection, action_id: &ActionId) -> Result<BTreeMap<String, JobResultSummary>> {
+/// Returns a failure that names the differences, and the jobs that could not be compared.
+fn verdict(compared: &Comparison) -> Result<()> {
+    let Comparison { differences, unended, removed, cut } = compared;
+    let found = differences.len() as u64;
+    let parts: Vec<String> = [
+        (found, "input has a different result", "inputs have different results"),
+        (*unended, "job has not ended yet", "jobs have not ended yet"),
+        (
+            *removed,
+            "result is no longer kept (--keep-ended, --keep-ended-count of agq)",
+            "results are no longer kept (--keep-ended, --keep-ended-count of agq)",
+        ),
+        (
+            *cut,
+            "input has outputs that are equal as far as agq has kept them",
+            "inputs have outputs that are equal as far as agq has kept them",
+        ),
+    ]
+    .into_iter()
+    .filter(|(count, ..)| *count > 0)
+    .map(|(count, one, several)| counted(count, one, several))
+    .collect();
+    match (parts.is_empty(), found) {
+        (true, _) => Ok(()),
+        (false, 0) => Err(CliError::Jobs(parts.join("; "))),
+        (false, _) => Err(CliError::Different(parts.join("; "))),
+    }
+}
+
+async fn ends(connection: &Connection, action_id: &ActionId) -> Result<ActionEnds> {
     let mut own = connection.clone();
     let action = own.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
     let asked = own.jobs(&action, None).await?.into_iter().map(|id| {
@@ -42,32 +100,82 @@ async fn ends(connection: &Connection, action_id: &ActionId) -> Result<BTreeMap<
         async move { connection.job(&id).await }
     });
     let jobs: Vec<Option<JobStatus>> = stream::iter(asked).buffered(AT_ONCE).try_collect().await?;
-    let end = |job: JobStatus| {
-        let stdout_blob = job.results().last().and_then(|last| last.stdout.blob);
-        let stdout = job.stdout.unwrap_or_default();
-        (job.inputs.get().to_owned(), JobResultSummary { status: job.status, stdout, stdout_blob })
-    };
-    Ok(jobs.into_iter().flatten().map(end).collect())
+    let mut found = ActionEnds::default();
+    for job in jobs.into_iter().flatten() {
+        let stdout = job.results().pop().map(|last| last.stdout).unwrap_or_default();
+        let (shown, stdout_blob) = (job.stdout.unwrap_or_default(), stdout.blob);
+        let summary = JobResultSummary { status: job.status, stdout: shown, stdout_blob };
+        found.add(job.inputs.get(), JobEnd { summary, stdout });
+    }
+    found.removed = action.total_jobs.saturating_sub(found.ends.len() as u64);
+    Ok(found)
 }
 
-fn differences(
-    mut before: BTreeMap<String, JobResultSummary>,
-    after: BTreeMap<String, JobResultSummary>,
-) -> Vec<ResultDifference> {
-    let mut found: Vec<ResultDifference> = Vec::new();
-    for (input, end) in after {
-        let earlier = before.remove(&input);
-        if earlier.as_ref() != Some(&end) {
-            found.push(ResultDifference { input, before: earlier, after: Some(end) });
+impl ActionEnds {
+    /// Adds the result of the next job.
+    fn add(&mut self, input: &str, end: JobEnd) {
+        let equal = (input.to_owned(), 0)..=(input.to_owned(), usize::MAX);
+        let occurrence = self.ends.range(equal).next_back().map_or(0, |((_, last), _)| last + 1);
+        self.ends.insert((input.to_owned(), occurrence), end);
+    }
+}
+
+fn compared(mut before: ActionEnds, after: ActionEnds) -> Comparison {
+    let unended =
+        |of: &ActionEnds| of.ends.values().filter(|end| !end.summary.status.is_ended()).count() as u64;
+    let mut compared = Comparison {
+        unended: unended(&before) + unended(&after),
+        removed: before.removed + after.removed,
+        ..Comparison::default()
+    };
+    for (key, end) in after.ends {
+        let earlier = before.ends.remove(&key);
+        let equal = earlier.as_ref().map_or(Some(false), |earlier| {
+            if earlier.summary.status == end.summary.status {
+                are_equal(&earlier.stdout, &end.stdout)
+            } else {
+                Some(false)
+            }
+        });
+        match equal {
+            Some(true) => {}
+            None => compared.cut += 1,
+            Some(false) => compared.differences.push(ResultDifference {
+                input: key.0,
+                before: earlier.map(|earlier| earlier.summary),
+                after: Some(end.summary),
+            }),
         }
     }
-    found.extend(before.into_iter().map(|(input, end)| ResultDifference {
+    compared.differences.extend(before.ends.into_iter().map(|((input, _), end)| ResultDifference {
         input,
-        before: Some(end),
+        before: Some(end.summary),
         after: None,
     }));
-    found.sort_by(|one, other| one.input.cmp(&other.input));
-    found
+    compared.differences.sort_by(|one, other| one.input.cmp(&other.input));
+    compared
+}
+
+/// Returns true if two outputs have the same bytes, and `None` if bytes that were not kept decide.
+fn are_equal(one: &CapturedOutput, other: &CapturedOutput) -> Option<bool> {
+    let kept = one.bytes.len().min(other.bytes.len());
+    if one.total != other.total || one.bytes[..kept] != other.bytes[..kept] {
+        return Some(false);
+    }
+    if !one.is_truncated() && !other.is_truncated() {
+        return Some(true);
+    }
+    Some(hash_of(one)? == hash_of(other)?)
+}
+
+/// Returns the hash of all bytes of an output, or `None` if not all were kept.
+fn hash_of(output: &CapturedOutput) -> Option<BlobHash> {
+    let own = || {
+        let mut hash = BlobHasher::default();
+        hash.update(&output.bytes);
+        hash.finish()
+    };
+    output.blob.or_else(|| (!output.is_truncated()).then(own))
 }
 
 fn text(difference: &ResultDifference) -> String {
@@ -84,27 +192,77 @@ fn text(difference: &ResultDifference) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use agenix_protocol::documents::{
+        CapturedOutput,
+        Status::{self, Completed, Failed, Running},
+    };
 
-    use agenix_protocol::documents::Status::{self, Completed, Failed};
+    use super::{ActionEnds, Comparison, JobEnd, JobResultSummary, compared, hash_of, text, verdict};
 
-    use super::{JobResultSummary, differences, text};
+    fn ends(ends: &[(&str, Status, CapturedOutput)]) -> ActionEnds {
+        let mut all = ActionEnds::default();
+        for (input, status, stdout) in ends {
+            let shown = String::from_utf8_lossy(&stdout.bytes).into_owned();
+            let summary = JobResultSummary { status: *status, stdout: shown, stdout_blob: stdout.blob };
+            all.add(input, JobEnd { summary, stdout: stdout.clone() });
+        }
+        all
+    }
 
-    fn ends(ends: &[(&str, Status, &str)]) -> BTreeMap<String, JobResultSummary> {
-        let end = |(input, status, stdout): &(&str, Status, &str)| {
-            (
-                (*input).to_owned(),
-                JobResultSummary { status: *status, stdout: (*stdout).into(), stdout_blob: None },
-            )
-        };
-        ends.iter().map(end).collect()
+    fn whole(text: &[u8]) -> CapturedOutput {
+        CapturedOutput::whole(text.to_vec())
+    }
+
+    /// Compares two actions of one job.
+    fn of_one(before: CapturedOutput, after: CapturedOutput) -> Comparison {
+        compared(ends(&[("a", Completed, before)]), ends(&[("a", Completed, after)]))
     }
 
     #[test]
     fn diff_omits_equal_results() {
-        let before = ends(&[("a", Completed, "1\n"), ("b", Completed, "2\n"), ("c", Failed, "")]);
-        let after = ends(&[("a", Completed, "1\n"), ("b", Completed, "3\n"), ("d", Failed, "")]);
-        let printed: String = differences(before, after).iter().map(text).collect();
+        let (one, two, three) = (whole(b"1\n"), whole(b"2\n"), whole(b"3\n"));
+        let before = ends(&[("a", Completed, one.clone()), ("b", Completed, two), ("c", Failed, whole(b""))]);
+        let after = ends(&[("a", Completed, one), ("b", Completed, three), ("d", Failed, whole(b""))]);
+        let found = compared(before, after);
+        let printed: String = found.differences.iter().map(text).collect();
         assert_eq!(printed, "b: completed\n  - 2\n  + 3\nc: failed → not there\nd: not there → failed\n");
+        assert_eq!(verdict(&found).unwrap_err().to_string(), "3 inputs have different results");
+        assert!(verdict(&of_one(whole(b"1"), whole(b"1"))).is_ok());
+    }
+
+    #[test]
+    fn diff_compares_the_bytes_of_outputs() {
+        assert_eq!(of_one(whole(b"\xff"), whole(b"\xfe")).differences.len(), 1, "both are shown as U+FFFD");
+    }
+
+    #[test]
+    fn diff_compares_each_of_several_jobs_with_equal_inputs() {
+        let of = |outputs: [&[u8]; 2]| ends(&outputs.map(|output| ("a", Completed, whole(output))));
+        assert_eq!(compared(of([b"1", b"2"]), of([b"3", b"2"])).differences.len(), 1, "the first differs");
+        assert_eq!(compared(of([b"1", b"2"]), ends(&[("a", Completed, whole(b"1"))])).differences.len(), 1);
+        assert!(verdict(&compared(of([b"1", b"2"]), of([b"1", b"2"]))).is_ok());
+    }
+
+    #[test]
+    fn diff_fails_for_jobs_that_have_not_ended_or_are_removed() {
+        let running = || ends(&[("a", Running, whole(b""))]);
+        let unended = verdict(&compared(running(), running())).unwrap_err();
+        assert_eq!(unended.to_string(), "2 jobs have not ended yet");
+        let removed = ActionEnds { removed: 1, ..ActionEnds::default() };
+        let removed = verdict(&compared(removed, ActionEnds::default())).unwrap_err().to_string();
+        assert!(removed.starts_with("1 result is no longer kept"), "{removed}");
+    }
+
+    #[test]
+    fn diff_does_not_take_the_same_beginning_for_equal_outputs() {
+        let cut = |total| CapturedOutput::inline(b"x".to_vec(), total);
+        assert_eq!(of_one(cut(5), cut(6)).differences.len(), 1, "the lengths differ");
+        let unknown = of_one(cut(5), cut(5));
+        assert!(unknown.differences.is_empty() && verdict(&unknown).is_err());
+        let blob = |text: &[u8]| CapturedOutput { blob: hash_of(&whole(text)), ..cut(text.len() as u64) };
+        assert_eq!(of_one(blob(b"xa"), blob(b"xb")).differences.len(), 1);
+        assert!(verdict(&of_one(blob(b"xa"), blob(b"xa"))).is_ok());
+        assert!(verdict(&of_one(blob(b"xa"), whole(b"xa"))).is_ok(), "one is kept in another form");
+        assert_eq!(of_one(blob(b"xa"), cut(2)).cut, 1);
     }
 }

@@ -54,7 +54,7 @@ pub(crate) async fn run(server: &ServerArgs, output: Output) -> Result<()> {
     if wrong == 0 {
         Ok(())
     } else {
-        Err(CliError::Jobs(counted(wrong as u64, "check failed", "checks failed")))
+        Err(CliError::ChecksFailed(counted(wrong as u64, "check failed", "checks failed")))
     }
 }
 
