@@ -1,6 +1,6 @@
 //! `agx map`
 
-use std::{collections::BTreeMap, ffi::OsStr, os::unix::ffi::OsStrExt, path::PathBuf};
+use std::collections::BTreeMap;
 
 use agenix_client::Server;
 use agenix_protocol::{
@@ -13,6 +13,7 @@ use super::{
     command_plan::{cwd, identified, permitted_programs},
     labels::labels,
     map_args::MapArgs,
+    map_joblog,
     map_pipeline::{Pipeline, read},
     map_placement::able_workers,
     new_id,
@@ -25,8 +26,7 @@ use crate::{
     error::{CliError, Result},
     map::{
         self, Columns, CommandTemplate, Delivery, Engine, JobLog, MapCounts, MapOutcome, OptionCheck, Pace,
-        Printer, ReadAhead, ResumeScope, Resumed, Sources, StopLevel, UnsentInputs, blocks, done, end,
-        is_decided_by_agq, split,
+        Printer, ReadAhead, Resumed, Sources, StopLevel, UnsentInputs, blocks, end, is_decided_by_agq, split,
     },
     output::{Output, counted},
     server_args::ServerArgs,
@@ -53,13 +53,8 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     }
     pipeline.notes.iter().for_each(|note| output.note(note));
     let check = OptionCheck::new(std::mem::take(&mut pipeline.leading), output);
-    let done = match (joblog(&args), args.resume, args.resume_failed) {
-        (Some((log, _)), true, _) => done(&log, ResumeScope::Ended)?,
-        (Some((log, _)), _, true) => done(&log, ResumeScope::Well)?,
-        _ => BTreeMap::new(),
-    };
     let command = CommandTemplate::new(pipeline.tasks.clone(), pipeline.fields.clone());
-    let resumed = Resumed::new(done, command, output);
+    let resumed = Resumed::new(map_joblog::completed(&args)?, command, output);
     if args.dry_run {
         if let Some(profile) = args.sandbox.profile.name() {
             output.note(&format!("agx: the jobs would run in a sandbox with the profile {profile}"));
@@ -88,9 +83,10 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
             checked = check_own_worker(&mut local, &plan) => checked?,
             () = signal.arrived() => return Err(CliError::Interrupted),
         }
+        let joblog = map_joblog::open(&args, &sources)?;
         let inputs = map::read(sources, block, resumed, check);
         let engine =
-            engine(server, (plan, pipeline), &args, output, (&action_id, Some((slots, most_ahead))))?;
+            engine(server, (plan, pipeline, joblog), &args, output, (&action_id, Some((slots, most_ahead))))?;
         let mapped = engine.run(inputs, &stop_level);
         return run_here(mapped, &mut local, &mut signal, (&stop_level, &action_id)).await;
     };
@@ -100,8 +96,9 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     }
     check_workers(&server, &plan).await?;
     note_workers(&server, &plan, output).await?;
+    let joblog = map_joblog::open(&args, &sources)?;
     let inputs = map::read(sources, block, resumed, check);
-    let engine = engine(server, (plan, pipeline), &args, output, (&action_id, None))?;
+    let engine = engine(server, (plan, pipeline, joblog), &args, output, (&action_id, None))?;
     let mapped = engine.run(inputs, &stop_level);
     tokio::pin!(mapped);
     tokio::select! {
@@ -173,13 +170,6 @@ fn sources(args: &mut MapArgs) -> Result<(Vec<String>, Sources, Columns)> {
         sources.shuffle();
     }
     Ok((words, sources, columns))
-}
-
-/// Returns the path of the joblog, and whether agx appends (`+FILE`, as in GNU Parallel).
-fn joblog(args: &MapArgs) -> Option<(PathBuf, bool)> {
-    let given = args.joblog.as_ref()?;
-    let appended = given.as_os_str().as_bytes().strip_prefix(b"+").filter(|file| !file.is_empty());
-    Some(appended.map_or_else(|| (given.clone(), false), |file| (OsStr::from_bytes(file).into(), true)))
 }
 
 /// Returns the number of jobs that the worker of this command runs at once.
@@ -256,7 +246,7 @@ fn show(
 /// number of jobs ahead; `None` stands for a cluster.
 fn engine(
     server: Server,
-    (plan, pipeline): (Plan, Pipeline),
+    (plan, pipeline, joblog): (Plan, Pipeline, Option<JobLog>),
     args: &MapArgs,
     output: Output,
     (action_id, own): (&ActionId, Option<(u64, u64)>),
@@ -275,9 +265,6 @@ fn engine(
         halt: args.halt.filter(|halt| is_decided_by_agq(*halt, &pipeline.tasks, args.results.is_some())),
         ..ActionSubmission::new(plan_id, Vec::new())
     };
-    let joblog = joblog(args)
-        .map(|(path, is_appended)| JobLog::open(&path, is_appended || args.resume || args.resume_failed))
-        .transpose()?;
     let delivery = Delivery {
         output,
         printer: Printer::new(output, args.grouping(), joblog),

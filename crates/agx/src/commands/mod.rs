@@ -21,6 +21,7 @@ pub(crate) mod logs;
 pub(crate) mod map;
 pub(crate) mod map_args;
 mod map_concurrency;
+mod map_joblog;
 mod map_lists;
 mod map_pipeline;
 mod map_placement;

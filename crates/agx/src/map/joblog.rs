@@ -16,6 +16,8 @@ use crate::{
 
 /// Number of bytes per read from the end of a joblog.
 const PIECE: usize = 64 * 1024;
+/// First field of the heading, in all versions of GNU Parallel.
+const SEQ: &[u8] = b"Seq\t";
 const HEADING: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand";
 
 #[derive(Debug, Clone, PartialEq)]
@@ -66,31 +68,29 @@ pub(crate) struct JobLog {
 }
 
 impl JobLog {
-    /// Creates a joblog, or opens an existing one for appending if `goes_on`.
+    /// Creates a joblog, or opens an existing one for appending if `goes_on`. Refuses a file with
+    /// other content, which stays unchanged.
     pub(crate) fn open(path: &Path, goes_on: bool) -> Result<Self> {
-        let mut options = OpenOptions::new();
-        if goes_on {
-            options.append(true).create(true);
-        } else {
-            options.write(true).create(true).truncate(true);
-        }
         let cannot = |error: std::io::Error| cannot_write(path, &error);
+        let mut options = OpenOptions::new();
+        // Without `append`, the file is truncated below, once it is known to be a joblog.
+        options.append(goes_on).write(true).create(true).truncate(false);
         let mut file = options.open(path).map_err(cannot)?;
         let known = file.metadata().map_err(cannot)?;
         let mut length = known.len();
         // A pipe or a device has no lines to continue.
-        if goes_on && known.is_file() {
-            let whole = whole_length(path).map_err(cannot)?;
-            if whole < length {
-                if !begins_as_joblog(path).map_err(cannot)? {
-                    return Err(CliError::usage(
-                        format!("{}: line 1 is not a line of a joblog", path.display()),
-                        "give the joblog of an earlier run, or a new file",
-                    ));
-                }
-                // The last line is incomplete, because its writer was killed or the disk was full.
-                file.set_len(whole).map_err(cannot)?;
-                length = whole;
+        if known.is_file() && length > 0 {
+            if !begins_as_joblog(path).map_err(cannot)? {
+                return Err(CliError::usage(
+                    format!("{}: line 1 is not a line of a joblog", path.display()),
+                    "give the joblog of an earlier run, or a new file",
+                ));
+            }
+            // The last line may be incomplete, because its writer was killed or the disk was full.
+            let kept = if goes_on { whole_length(path).map_err(cannot)? } else { 0 };
+            if kept < length {
+                file.set_len(kept).map_err(cannot)?;
+                length = kept;
             }
         }
         if length == 0 {
@@ -105,11 +105,13 @@ impl JobLog {
     }
 }
 
-/// Returns true if a file begins with the heading of a joblog, or is a part of the heading.
+/// Returns true if a file begins with the heading of a joblog or with the line of a job, or is a
+/// part of the heading.
 fn begins_as_joblog(path: &Path) -> std::io::Result<bool> {
     let mut start = Vec::new();
-    File::open(path)?.take(4).read_to_end(&mut start)?;
-    Ok(HEADING.as_bytes().starts_with(&start))
+    BufReader::new(File::open(path)?.take(PIECE as u64)).read_until(b'\n', &mut start)?;
+    let heading = HEADING.as_bytes();
+    Ok(heading.starts_with(&start) || start.starts_with(SEQ) || read(&encode(&start)).is_some())
 }
 
 /// Returns the length of a joblog up to the end of its last complete line.
@@ -232,10 +234,25 @@ mod tests {
     fn joblog_does_not_truncate_other_files() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notes");
-        std::fs::write(&path, "one\ntwo").unwrap();
-        let refused = JobLog::open(&path, true).unwrap_err().to_string();
-        assert!(refused.contains("line 1 is not a line of a joblog"), "{refused}");
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo");
+        for (text, goes_on) in [("one\ntwo", true), ("one\ntwo\n", true), ("one\n", false), ("x", false)] {
+            std::fs::write(&path, text).unwrap();
+            let refused = JobLog::open(&path, goes_on).unwrap_err().to_string();
+            assert!(refused.contains("line 1 is not a line of a joblog"), "{refused}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn joblog_replaces_an_earlier_joblog() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let line = String::from_utf8(entry(7, 0, 0).line()).unwrap();
+        for earlier in ["", "Se", super::HEADING, &format!("{}\n{line}", super::HEADING), &line] {
+            std::fs::write(&path, earlier).unwrap();
+            drop(JobLog::open(&path, false).unwrap());
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{}\n", super::HEADING));
+        }
+        JobLog::open("/dev/null".as_ref(), false).unwrap().add(b"x\n").unwrap();
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub(crate) use placeholders::Placeholder;
 pub(crate) use printer::Printer;
 pub(crate) use read_ahead::ReadAhead;
 pub(crate) use reading::read;
-pub(crate) use resumed::Resumed;
+pub(crate) use resumed::{CompletedInputs, Resumed};
 pub(crate) use sources::{Sources, blocks, split};
 pub(crate) use stop_level::StopLevel;
 pub(crate) use submitter::UnsentInputs;

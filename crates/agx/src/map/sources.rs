@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Read},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use agenix_protocol::byte_escape::{decode_os, encode};
@@ -105,6 +105,14 @@ impl Sources {
             given.push(LinkedSource { source: InputSource::File("-".into()), is_linked: false });
         }
         Self { given, delimiter, opened: BTreeMap::new(), per_job: None, is_shuffled: false }
+    }
+
+    /// Returns the files of the sources; `-` is stdin.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        self.given.iter().filter_map(|given| match &given.source {
+            InputSource::File(file) => Some(file.as_path()),
+            InputSource::Values(_) => None,
+        })
     }
 
     /// Returns the number of sources, the highest N of `{N}`.
