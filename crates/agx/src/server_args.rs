@@ -21,8 +21,10 @@ const NO_KEY: &str = "if no agq is running, `agx up` starts an agq and a worker;
 const NOTHING_RUNS: &str = "no agq is configured or running, and there is no session key";
 const START_ONE: &str = "`agx up` starts an agq and a worker on this machine; for an agq that runs elsewhere give its address with --agq or \
                          AGQ_ADDR, and set AGQ_SESSION_KEY or --session-key-file";
-/// Environment variable with the URL of agq, used if AGQ_ADDR is not set.
-const URL: &str = "AGQ_URL";
+/// Environment variables with the address of agq. The first one that is set counts.
+const ADDRESSES: [&str; 2] = ["AGQ_ADDR", "AGQ_URL"];
+/// Environment variable with the name of a profile.
+const PROFILE: &str = "AGX_PROFILE";
 
 /// Address of agq, and credentials.
 #[derive(Debug, Args)]
@@ -30,11 +32,11 @@ pub(crate) struct ServerArgs {
     /// Address of agq: HOST:PORT, rediss://HOST:PORT for TLS, or unix:/PATH; a list with commas if
     /// several nodes share a database: agx tries the next node if one is down
     ///
-    /// [default: 127.0.0.1:6380]
-    #[arg(long, global = true, env = "AGQ_ADDR", value_name = "ADDRESS")]
+    /// [env: AGQ_ADDR, otherwise AGQ_URL] [default: 127.0.0.1:6380]
+    #[arg(long, global = true, value_name = "ADDRESS")]
     agq: Option<String>,
-    /// Use this profile instead of the default profile
-    #[arg(long, global = true, env = "AGX_PROFILE", value_name = "NAME", conflicts_with = "agq")]
+    /// Use this profile instead of the default profile [env: AGX_PROFILE]
+    #[arg(long, global = true, value_name = "NAME", conflicts_with = "agq")]
     profile: Option<String>,
     /// File with the session key
     #[arg(long, global = true, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
@@ -51,6 +53,16 @@ pub(crate) struct ServerArgs {
     tls_key: Option<PathBuf>,
 }
 
+/// Selection of an agq by an option or a variable.
+#[derive(Debug, PartialEq, Eq)]
+enum Selection {
+    Address(String),
+    /// Name of a profile.
+    Profile(String),
+    /// Neither an option nor a variable selects an agq.
+    None,
+}
+
 impl ServerArgs {
     pub(crate) async fn connect(&self) -> Result<Connection> {
         Ok(Connection::open(&self.server()?).await?)
@@ -58,27 +70,22 @@ impl ServerArgs {
 
     /// Returns the server that an address or a profile names, or `None`.
     pub(crate) fn given(&self) -> Result<Option<Server>> {
-        if self.address().is_some() || self.profile()?.is_some() { self.server().map(Some) } else { Ok(None) }
+        let selection = self.selection()?;
+        let is_given = matches!(selection, Selection::Address(_)) || stored_profile(&selection)?.is_some();
+        if is_given { self.server().map(Some) } else { Ok(None) }
     }
 
-    /// Returns the address of agq from `--agq`, AGQ_ADDR or AGQ_URL.
+    /// Returns the address of agq from `--agq`, AGQ_ADDR or AGQ_URL, unless a profile is selected.
     pub(crate) fn address(&self) -> Option<String> {
-        let set = |name| std::env::var(name).ok().filter(|url: &String| !url.trim().is_empty());
-        self.agq.clone().or_else(|| set(URL))
+        match self.selection() {
+            Ok(Selection::Address(address)) => Some(address),
+            _ => None,
+        }
     }
 
-    fn profile(&self) -> Result<Option<Profile>> {
-        let named = self.profile.as_deref();
-        if named.is_some() {
-            return Ok(UserDir::find()?.profiles()?.get(named)?.cloned());
-        }
-        // A user without a directory for profiles has no profiles.
-        let Ok(home) = UserDir::find() else { return Ok(None) };
-        let (profiles, why_none) = home.readable_profiles()?;
-        if let Some(why) = why_none {
-            note_once(&why);
-        }
-        Ok(profiles.get(None)?.cloned())
+    fn selection(&self) -> Result<Selection> {
+        let set = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
+        selected(self.agq.as_deref(), self.profile.as_deref(), set)
     }
 
     /// Returns the environment variables that stand for these options, with absolute paths.
@@ -87,9 +94,14 @@ impl ServerArgs {
             let absolute = std::path::absolute(file.as_ref()?).ok()?;
             Some(absolute.display().to_string())
         };
+        let (address, profile) = match self.selection() {
+            Ok(Selection::Address(address)) => (Some(address), None),
+            Ok(Selection::Profile(profile)) => (None, Some(profile)),
+            _ => (None, None),
+        };
         let all = [
-            ("AGQ_ADDR", self.address()),
-            ("AGX_PROFILE", self.profile.clone()),
+            (ADDRESSES[0], address),
+            (PROFILE, profile),
             ("AGQ_SESSION_KEY_FILE", path(&self.session_key_file)),
             ("AGQ_CA", path(&self.tls_ca)),
             ("AGQ_CERT", path(&self.tls_cert)),
@@ -100,9 +112,12 @@ impl ServerArgs {
 
     /// Returns these options as a profile, with absolute paths.
     pub(crate) fn as_profile(&self) -> Result<Profile> {
-        let agq = self.address().ok_or_else(|| {
-            CliError::usage("there is no address to store", "give --agq ADDRESS, and --session-key-file FILE")
-        })?;
+        let Selection::Address(agq) = self.selection()? else {
+            return Err(CliError::usage(
+                "there is no address to store",
+                "give --agq ADDRESS, and --session-key-file FILE",
+            ));
+        };
         let whole = |file: &Option<PathBuf>| {
             let absolute = |path: &PathBuf| std::path::absolute(path);
             file.as_ref()
@@ -123,20 +138,25 @@ impl ServerArgs {
 
     /// Returns the server. Options override the profile.
     pub(crate) fn server(&self) -> Result<Server> {
-        let stored = if self.address().is_none() { self.profile()? } else { None };
+        let selection = self.selection()?;
+        let stored = stored_profile(&selection)?;
+        let address = match selection {
+            Selection::Address(address) => Some(address),
+            _ => None,
+        };
         let own = self.session_key_file.as_deref();
         let key = match stored.as_ref().and_then(|stored| own.or(stored.session_key_file.as_deref())) {
             // The key of a profile belongs to its address, so it overrides the environment.
             Some(file) => key_in(file),
             None => session_key(own),
         };
-        let is_named = stored.is_some() || self.address().is_some() || self.tls_cert.is_some();
+        let is_named = stored.is_some() || address.is_some() || self.tls_cert.is_some();
         if !is_named && matches!(key, Err(SessionKeyError::Missing)) {
             return Err(CliError::NoServer { what: NOTHING_RUNS.into(), help: START_ONE.into() });
         }
         let stored = stored.unwrap_or_else(|| Profile::new(DEFAULT_ADDRESS));
         let profile = Profile {
-            agq: self.address().unwrap_or(stored.agq),
+            agq: address.unwrap_or(stored.agq),
             session_key_file: None,
             tls_ca: self.tls_ca.clone().or(stored.tls_ca),
             tls_cert: self.tls_cert.clone().or(stored.tls_cert),
@@ -144,6 +164,57 @@ impl ServerArgs {
         };
         server_with(&profile, key)
     }
+}
+
+/// Returns the agq that the options `agq` and `profile` or the variables select. An option
+/// overrides variables.
+fn selected(
+    agq: Option<&str>,
+    profile: Option<&str>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Selection> {
+    if let Some(address) = agq {
+        return Ok(Selection::Address(address.to_owned()));
+    }
+    if let Some(name) = profile {
+        return Ok(Selection::Profile(name.to_owned()));
+    }
+    let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+    let address = ADDRESSES.into_iter().find_map(|name| Some((name, set(name)?)));
+    match (address, set(PROFILE)) {
+        (Some((name, _)), Some(_)) => Err(CliError::usage(
+            format!("the variables {name} and {PROFILE} are set, and each selects an agq"),
+            "unset one of them, or give --agq or --profile, which override both",
+        )),
+        (Some((name, address)), None) if is_of_http(&address) => Err(CliError::usage(
+            format!("the variable {name} has an address of HTTP, and agx connects to the other port of agq"),
+            "set AGQ_ADDR, or give --agq: HOST:PORT, rediss://HOST:PORT for TLS, or unix:/PATH; AGQ_URL does not count then",
+        )),
+        (Some((_, address)), None) => Ok(Selection::Address(address)),
+        (None, Some(profile)) => Ok(Selection::Profile(profile)),
+        (None, None) => Ok(Selection::None),
+    }
+}
+
+fn is_of_http(address: &str) -> bool {
+    let scheme = address.trim_start().split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    scheme.is_some_and(|scheme| scheme == "http" || scheme == "https")
+}
+
+/// Returns the selected profile, or the current one if nothing is selected.
+fn stored_profile(selection: &Selection) -> Result<Option<Profile>> {
+    match selection {
+        Selection::Address(_) => return Ok(None),
+        Selection::Profile(name) => return Ok(UserDir::find()?.profiles()?.get(Some(name))?.cloned()),
+        Selection::None => {}
+    }
+    // A user without a directory for profiles has no profiles.
+    let Ok(home) = UserDir::find() else { return Ok(None) };
+    let (profiles, why_none) = home.readable_profiles()?;
+    if let Some(why) = why_none {
+        note_once(&why);
+    }
+    Ok(profiles.get(None)?.cloned())
 }
 
 /// Writes `text` to stderr, at most once per process.
@@ -177,4 +248,44 @@ fn server_with(profile: &Profile, key: Result<SecretString, SessionKeyError>) ->
         Tls { ca: profile.tls_ca.clone(), cert: profile.tls_cert.clone(), key: profile.tls_key.clone() };
     let addresses = Address::parse_all(&profile.agq).map_err(wrong)?;
     Server::with_tls(addresses, tls, key).map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        Selection::{self, Address, Profile},
+        selected,
+    };
+
+    fn of(agq: Option<&str>, profile: Option<&str>, set: &[(&str, &str)]) -> Result<Selection, String> {
+        let variable = |name: &str| Some(set.iter().find(|(known, _)| *known == name)?.1.to_owned());
+        selected(agq, profile, variable).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn server_options_override_variables() {
+        let all = [("AGQ_ADDR", "a:1"), ("AGQ_URL", "u:1"), ("AGX_PROFILE", "p")];
+        assert_eq!(of(Some("o:1"), None, &all), Ok(Address("o:1".into())));
+        assert_eq!(of(None, Some("o"), &all), Ok(Profile("o".into())));
+        assert_eq!(of(None, None, &all[..2]), Ok(Address("a:1".into())));
+        assert_eq!(of(None, None, &all[1..2]), Ok(Address("u:1".into())));
+        assert_eq!(of(None, None, &all[2..]), Ok(Profile("p".into())));
+        assert_eq!(of(None, None, &[("AGQ_ADDR", " "), ("AGX_PROFILE", "")]), Ok(Selection::None));
+    }
+
+    #[test]
+    fn server_variables_that_contradict_each_other_are_named() {
+        let refused = of(None, None, &[("AGQ_URL", "u:1"), ("AGX_PROFILE", "p")]).unwrap_err();
+        assert!(refused.contains("AGQ_URL and AGX_PROFILE"), "{refused}");
+    }
+
+    #[test]
+    fn server_variable_with_an_address_of_http_is_named() {
+        for address in ["http://h:6381", "HTTPS://h"] {
+            let refused = of(None, None, &[("AGQ_URL", address)]).unwrap_err();
+            assert!(refused.contains("variable AGQ_URL has an address of HTTP"), "{refused}");
+            assert_eq!(of(None, Some("p"), &[("AGQ_URL", address)]), Ok(Profile("p".into())));
+        }
+        assert_eq!(of(None, None, &[("AGQ_URL", "redis://h")]), Ok(Address("redis://h".into())));
+    }
 }
