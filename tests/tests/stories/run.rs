@@ -165,3 +165,18 @@ fn run_passes_stdin_of_any_size_to_the_command_also_on_its_second_worker() {
     assert_eq!((code, out.as_str()), (0, "1000000\n"), "{err}");
     assert!(err.contains("runs again (attempt 2)"), "{err}");
 }
+
+#[test]
+fn run_without_a_server_needs_neither_a_queue_nor_tags_of_a_worker() {
+    let lab = Lab::new();
+    let mut queued = alone(&lab, &["--on", "gpu", "--", "echo", "a"]);
+    let note = "agx: --on is for a cluster; the worker that agx starts serves one queue\n";
+    assert_eq!(Running::start(&mut queued).end(), (0, "a\n".into(), note.into()));
+    let mut map = lab.command("agx");
+    map.env("TMPDIR", lab.path()).args(["map", "--queue", "gpu", "--", "echo", ":::", "a"]);
+    let (code, out, err) = Running::start(&mut map).end();
+    assert_eq!((code, out.as_str()), (0, "a\n"), "{err}");
+    let (code, out, err) = Running::start(&mut alone(&lab, &["--tag", "gpu", "--", "echo", "a"])).end();
+    assert_eq!((code, out.as_str()), (125, ""), "{err}");
+    assert!(err.contains("the worker that agx starts has no tags, and --tag gpu asks for one"), "{err}");
+}

@@ -4,12 +4,15 @@ use agenix_client::Server;
 use agenix_protocol::{
     byte_escape::{decode_os, encode_os},
     documents::{Plan, to_json},
-    ids::PlanId,
+    ids::{PlanId, QueueName},
 };
 use agenix_shell::Programs;
 use sha2::{Digest, Sha256};
 
-use crate::error::{CliError, Result};
+use crate::{
+    error::{CliError, Result},
+    output::Output,
+};
 
 /// Timeout of a task without a time limit. Every task of a plan needs a timeout, so "none" is a
 /// hundred years.
@@ -53,6 +56,14 @@ pub(super) fn identified(mut plan: Plan, prefix: &str) -> Result<Plan> {
     let id = PlanId::new(format!("{prefix}-{hash}"));
     plan.plan_id = Some(id.map_err(|error| CliError::usage(error.to_string(), "this is a bug in agx"))?);
     Ok(plan)
+}
+
+/// Removes the queue that `option` names, because a worker that agx starts serves the default one
+/// only, and tells the user.
+pub(super) fn ignore_queue(queue: &mut Option<QueueName>, option: &str, output: Output) {
+    if queue.take().is_some() {
+        output.note(&format!("agx: {option} is for a cluster; the worker that agx starts serves one queue"));
+    }
 }
 
 #[cfg(test)]

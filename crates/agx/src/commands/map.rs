@@ -10,7 +10,7 @@ use agenix_protocol::{
 use tokio::sync::watch;
 
 use super::{
-    command_plan::{cwd, identified, permitted_programs},
+    command_plan::{cwd, identified, ignore_queue, permitted_programs},
     labels::labels,
     map_args::MapArgs,
     map_joblog,
@@ -72,6 +72,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let mut signal = signals::listen();
     let Some(server) = given else {
         check_programs(&plan, args.cwd.as_deref())?;
+        ignore_queue(&mut args.queue, "--queue", output);
         let sandbox = args.sandbox.worker_options(cwd.as_deref())?;
         let slots = slots(&args);
         // agq may remove ended jobs early, because agx takes each result soon.

@@ -61,7 +61,7 @@ pub(crate) fn guide(args: &GuideArgs, output: Output) -> Result<()> {
     output.flush()
 }
 
-pub(crate) async fn run(server: &ServerArgs, args: McpArgs, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ServerArgs, mut args: McpArgs, output: Output) -> Result<()> {
     if args.print_config {
         output.raw(config(server, &args).as_bytes())?;
         return output.flush();
@@ -77,7 +77,10 @@ pub(crate) async fn run(server: &ServerArgs, args: McpArgs, output: Output) -> R
             let cwd = command_plan::cwd(args.cwd.as_ref(), Some(&server), false)?;
             (server, cwd)
         }
-        None => own_server(args.cwd.as_deref(), output).await?,
+        None => {
+            command_plan::ignore_queue(&mut args.queue, "--queue", output);
+            own_server(args.cwd.as_deref(), output).await?
+        }
     };
     let settings = Settings {
         server,

@@ -14,7 +14,7 @@ use serde_json::{json, value::RawValue};
 use tokio::time::sleep;
 
 use super::{
-    command_plan::{NO_TIMEOUT_SECS, cwd, identified, permitted_programs},
+    command_plan::{NO_TIMEOUT_SECS, cwd, identified, ignore_queue, permitted_programs},
     labels::{Label, labels, parse_label},
     new_id,
     programs::{check_programs, check_sandbox, check_workers, required_tags},
@@ -109,23 +109,28 @@ Exit codes: that of the command; 128+N if signal N ended it, 124 if it exceeded 
 /// Runs the command. Errors of agx itself get their own exit code, because the others are those of
 /// the command.
 pub(crate) async fn run(server: &ServerArgs, args: RunArgs, output: Output) -> Result<()> {
-    run_job(server, &args, args.raw.apply(output)).await.map_err(|failure| failure.of_run(UNKNOWN))
+    let output = args.raw.apply(output);
+    run_job(server, args, output).await.map_err(|failure| failure.of_run(UNKNOWN))
 }
 
-async fn run_job(server: &ServerArgs, args: &RunArgs, output: Output) -> Result<()> {
+async fn run_job(server: &ServerArgs, mut args: RunArgs, output: Output) -> Result<()> {
     let given = if args.local { Ok(None) } else { server.given() };
     let programs = permitted_programs(&given);
     let given = given?;
     if given.is_some() {
         args.sandbox.check_for_server()?;
     }
-    let mut tasks = tasks(args, given.as_ref(), programs)?;
+    if given.is_none() {
+        ignore_queue(&mut args.on, "--on", output);
+        check_own_tags(&args.tag)?;
+    }
+    let mut tasks = tasks(&args, given.as_ref(), programs)?;
     let mut signal = signals::listen();
     let stdin = tokio::select! {
         stdin = stdin(&mut tasks, output) => stdin?,
         () = signal.arrived() => return Err(CliError::Command { exit_code: INTERRUPTED, why: None }),
     };
-    let plan = plan(tasks, args)?;
+    let plan = plan(tasks, &args)?;
     let (mut local, is_local) = (None, given.is_none());
     let server = match given {
         Some(server) => {
@@ -147,7 +152,7 @@ async fn run_job(server: &ServerArgs, args: &RunArgs, output: Output) -> Result<
     };
     let action_id = new_id()?;
     let is_sent = Cell::new(false);
-    let followed = submit_and_follow(&server, (plan, stdin), (&action_id, &is_sent), args, output);
+    let followed = submit_and_follow(&server, (plan, stdin), (&action_id, &is_sent), &args, output);
     tokio::pin!(followed);
     let exited = async {
         match &mut local {
@@ -171,6 +176,15 @@ async fn run_job(server: &ServerArgs, args: &RunArgs, output: Output) -> Result<
         failure = exited => Err(failure),
         () = stop_requested() => Err(left(is_local, action_id.clone())),
     }
+}
+
+/// Refuses tags, because a worker that agx starts has none, and the job would wait forever.
+fn check_own_tags(tags: &[String]) -> Result<()> {
+    let Some(tag) = tags.first() else { return Ok(()) };
+    Err(CliError::usage(
+        format!("the worker that agx starts has no tags, and --tag {tag} asks for one"),
+        "leave --tag out, or name an agq whose workers have this tag with --agq or --profile",
+    ))
 }
 
 /// Returns the error of a program that does not exist. Other errors stay as they are.
