@@ -5,6 +5,10 @@ use std::time::Duration;
 /// Maximum duration, in seconds: a year.
 const MOST_SECS: u32 = 365 * 86_400;
 
+/// Maximum time limit, in seconds: a hundred years. A clock cannot add any time that a number can
+/// hold.
+pub(crate) const MOST_LIMIT_SECS: u64 = 100 * 365 * 86_400;
+
 /// Parses seconds with fractions, or such a number with the suffix s, m, h or d. At most a year.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || "give seconds, as 0.5, or a number with s, m, h or d behind it, as 2m".to_owned();
@@ -14,17 +18,23 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     secs.filter(|&secs| secs <= f64::from(MOST_SECS)).map(Duration::from_secs_f64).ok_or_else(wrong)
 }
 
-/// Parses whole seconds from 1, or a whole number with the suffix s, m, h or d.
+/// Parses whole seconds from 1, or a whole number with the suffix s, m, h or d, at most
+/// [`MOST_LIMIT_SECS`].
 pub(crate) fn parse_secs(text: &str) -> Result<u64, String> {
-    let secs = parts(text).filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit()));
-    let secs = secs.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(u64::from(unit)));
-    secs.filter(|&secs| secs > 0).ok_or_else(|| {
+    let wrong = || {
         "give whole seconds from 1, or a number with s, m, h or d behind it, as 90 or 5m; no percentage"
             .to_owned()
-    })
+    };
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (number, unit) = parts(text).filter(|(number, _)| is_number(number)).ok_or_else(wrong)?;
+    match number.parse::<u64>().ok().and_then(|number| number.checked_mul(u64::from(unit))) {
+        Some(0) => Err(wrong()),
+        Some(secs) if secs <= MOST_LIMIT_SECS => Ok(secs),
+        _ => Err("give at most a hundred years, which is 36500d".into()),
+    }
 }
 
-/// Parses like [`parse_secs`], at most a year: a clock cannot add any time that a number can hold.
+/// Parses like [`parse_secs`], at most a year.
 pub(crate) fn parse_wait(text: &str) -> Result<u64, String> {
     let secs = parse_secs(text)?;
     if secs > u64::from(MOST_SECS) { Err("give at most a year, which is 365d".into()) } else { Ok(secs) }
@@ -46,7 +56,7 @@ fn parts(text: &str) -> Option<(&str, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse_duration, parse_secs, parse_wait};
+    use super::{MOST_LIMIT_SECS, parse_duration, parse_secs, parse_wait};
 
     #[test]
     fn durations_have_fractions_and_units() {
@@ -70,8 +80,20 @@ mod tests {
     #[test]
     fn time_limits_are_whole_seconds() {
         assert_eq!([parse_secs("90"), parse_secs("5m"), parse_secs("1d")], [Ok(90), Ok(300), Ok(86_400)]);
-        for wrong in ["", "0", "1.5", "m", "5 m", "-1", "99999999999999999999", "99999999999999999d"] {
-            assert!(parse_secs(wrong).is_err(), "{wrong}");
+        for wrong in ["", "0", "0d", "1.5", "m", "5 m", "-1"] {
+            assert!(parse_secs(wrong).unwrap_err().contains("give whole seconds from 1"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn time_limits_have_at_most_a_hundred_years() {
+        for most in ["36500d", "3153600000"] {
+            assert_eq!(parse_secs(most), Ok(MOST_LIMIT_SECS), "{most}");
+        }
+        for wrong in
+            ["36501d", "3153600001", "9223372036854775807", "99999999999999999999", "99999999999999999d"]
+        {
+            assert!(parse_secs(wrong).unwrap_err().contains("36500d"), "{wrong}");
         }
     }
 
