@@ -81,11 +81,15 @@ impl CommandInput {
 }
 
 fn read_now() -> io::Result<CommandInput> {
-    let mut file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let kind = file.metadata()?.file_type();
-    let start = if kind.is_file() {
+    read_all(File::from(io::stdin().as_fd().try_clone_to_owned()?))
+}
+
+fn read_all(mut file: File) -> io::Result<CommandInput> {
+    let (kind, length) = (file.metadata()?.file_type(), file.metadata()?.len());
+    // The length of a file of /proc is 0, whatever the file contains.
+    let start = if kind.is_file() && length > 0 {
         file.stream_position()?
-    } else if kind.is_fifo() || kind.is_socket() {
+    } else if kind.is_file() || kind.is_fifo() || kind.is_socket() {
         let mut copy = tempfile::tempfile()?;
         io::copy(&mut file, &mut copy)?;
         file = copy;
@@ -173,5 +177,35 @@ impl InputFile {
         let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
         self.file.read_exact_at(&mut bytes, self.start + offset)?;
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::File,
+        io::{Seek, SeekFrom, Write},
+    };
+
+    use super::{CommandInput, read_all};
+
+    #[test]
+    fn command_input_is_the_rest_of_a_file() {
+        let mut file = tempfile::tempfile().unwrap();
+        assert!(matches!(read_all(file.try_clone().unwrap()), Ok(CommandInput::Empty)));
+        file.write_all(b"abc").unwrap();
+        file.seek(SeekFrom::Start(1)).unwrap();
+        let CommandInput::Text(text) = read_all(file).unwrap() else { panic!("it is text") };
+        assert_eq!(text, "bc");
+        assert!(matches!(read_all(File::open("/dev/null").unwrap()), Ok(CommandInput::Empty)));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn command_input_is_the_content_of_a_file_without_a_length() {
+        let file = File::open("/proc/self/status").unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 0);
+        let CommandInput::Text(text) = read_all(file).unwrap() else { panic!("it is text") };
+        assert!(text.starts_with("Name:"), "{text}");
     }
 }
