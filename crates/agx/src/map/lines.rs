@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{BufRead, BufReader},
+    io::{self, BufRead, BufReader, Read},
     path::PathBuf,
 };
 
@@ -16,6 +16,10 @@ use crate::{
         text::{not_utf_8, without_mark},
     },
 };
+
+/// Maximum number of bytes of an input with its delimiter, which agx holds in memory. An agq with
+/// its default settings takes fewer.
+pub(super) const MOST_BYTES: usize = 64 * 1024 * 1024;
 
 /// Open file or stdin, which continues after the line that was read last.
 #[derive(Debug)]
@@ -52,8 +56,9 @@ impl Lines {
         };
         loop {
             let mut line = Vec::new();
-            let read = reader.read_until(self.delimiter, &mut line);
-            if read.map_err(|error| cannot_read(&self.path, &error))? == 0 {
+            let read = read_line(reader, self.delimiter, MOST_BYTES, &mut line);
+            let bytes = read.map_err(|error| cannot_read(&self.path, &error))?;
+            if bytes == 0 {
                 break;
             }
             self.count += 1;
@@ -67,7 +72,15 @@ impl Lines {
                 line.pop();
             }
             let shown = || format!("input {} of {}", self.count, shortened(&self.path.display().to_string()));
-            if !take(text(&line, shown)) {
+            let value = if bytes > MOST_BYTES as u64 {
+                Err(format!(
+                    "{} has {bytes} bytes, and agx takes at most {MOST_BYTES}: with -0 inputs end with NUL",
+                    shown()
+                ))
+            } else {
+                text(&line, shown)
+            };
+            if !take(value) {
                 break;
             }
         }
@@ -85,6 +98,20 @@ impl Lines {
     }
 }
 
+/// Appends the bytes up to `delimiter` to `line`, at most `most` of them, and discards further
+/// ones. Returns the number of all these bytes.
+pub(super) fn read_line(
+    reader: &mut dyn BufRead,
+    delimiter: u8,
+    most: usize,
+    line: &mut Vec<u8>,
+) -> io::Result<u64> {
+    let read = (&mut *reader).take(most as u64).read_until(delimiter, line)?;
+    let is_cut = read == most && line.last() != Some(&delimiter);
+    let discarded = if is_cut { reader.skip_until(delimiter)? } else { 0 };
+    Ok(read as u64 + discarded as u64)
+}
+
 fn cannot_read(path: &std::path::Path, error: &std::io::Error) -> CliError {
     let shown = shortened(&path.display().to_string());
     CliError::usage(format!("cannot read {shown}: {error}"), "give a readable file, or - for stdin")
@@ -99,4 +126,24 @@ fn text(bytes: &[u8], named: impl Fn() -> String) -> SourceValue {
         ));
     }
     Ok(encode(bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read_line;
+
+    #[test]
+    fn lines_are_read_up_to_a_bound_and_counted_beyond_it() {
+        let mut reader = &b"abc\nabcd\nabcdefgh\nab"[..];
+        let mut next = || {
+            let mut line = Vec::new();
+            let bytes = read_line(&mut reader, b'\n', 4, &mut line).unwrap();
+            (bytes, String::from_utf8(line).unwrap())
+        };
+        assert_eq!(next(), (4, "abc\n".into()), "at the bound");
+        assert_eq!(next(), (5, "abcd".into()), "one byte beyond it");
+        assert_eq!(next(), (9, "abcd".into()));
+        assert_eq!(next(), (2, "ab".into()));
+        assert_eq!(next(), (0, String::new()));
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead, BufReader, Read},
+    io::{BufReader, Read},
     path::{Path, PathBuf},
 };
 
@@ -11,7 +11,7 @@ use agenix_protocol::byte_escape::{decode_os, encode};
 
 use super::{
     grouping::grouped,
-    lines::Lines,
+    lines::{Lines, MOST_BYTES, read_line},
     row::{InputRow, SourceValue},
     shuffle::shuffled,
 };
@@ -230,10 +230,16 @@ pub(crate) fn blocks(size: usize, mut take: impl FnMut(SourceValue) -> bool) -> 
         if block.is_empty() {
             break;
         }
+        let mut bytes = block.len() as u64;
         if block.last() != Some(&b'\n') {
-            reader.read_until(b'\n', &mut block).map_err(cannot)?;
+            bytes += read_line(&mut reader, b'\n', MOST_BYTES, &mut block).map_err(cannot)?;
         }
-        let value = if block.contains(&0) {
+        let value = if bytes > MOST_BYTES as u64 {
+            Err(format!(
+                "block {number} of stdin has {bytes} bytes, because its last line is long, and agx takes at most {MOST_BYTES}: \
+                 write the parts into files, and give their names as inputs"
+            ))
+        } else if block.contains(&0) {
             Err(format!(
                 "block {number} of stdin contains a NUL byte, which --pipe cannot carry: write the parts into files, and \
                  give their names as inputs"
