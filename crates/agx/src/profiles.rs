@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::{CliError, Result},
-    util::atomic_file::write_whole,
+    util::atomic_file::write_private,
 };
 
 /// Environment variable for a directory other than `~/.agx`.
@@ -143,7 +143,7 @@ impl UserDir {
         let mut profiles = self.profiles()?;
         change(&mut profiles);
         // The file is replaced atomically, and only its owner may read it.
-        write_whole(&self.0, FILE, to_json(&profiles).as_bytes())
+        write_private(&self.0, FILE, to_json(&profiles).as_bytes())
     }
 
     fn cannot(&self, what: &str, error: &io::Error) -> CliError {
@@ -188,7 +188,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 
 /// Writes a secret to a file that only its owner may read.
 pub(crate) fn write_secret(dir: &Path, name: &str, secret: &str) -> Result<PathBuf> {
-    write_whole(dir, name, format!("{secret}\n").as_bytes())?;
+    write_private(dir, name, format!("{secret}\n").as_bytes())?;
     Ok(dir.join(name))
 }
 

@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 
 use crate::{
     error::Result,
-    util::atomic_file::{cannot_write, write_whole},
+    util::atomic_file::{cannot_write, new_output, write_output},
 };
 
 /// Maximum length of the name of a directory, on all common file systems.
@@ -79,7 +79,7 @@ pub(super) fn begin(dir: &Path, args: &[String]) -> Result<ResultFiles> {
     let place = place(dir, args);
     let begin = || {
         std::fs::create_dir_all(&place)?;
-        Ok([NamedTempFile::new_in(&place)?, NamedTempFile::new_in(&place)?])
+        Ok([new_output(&place)?, new_output(&place)?])
     };
     let streams = begin().map_err(|error| cannot_write(&place, &error))?;
     Ok(ResultFiles { place, streams })
@@ -94,7 +94,7 @@ impl ResultFiles {
     /// Gives the files their names.
     pub(super) fn finish(self, seq: u64) -> Result<()> {
         let Self { place, streams: [stdout, stderr] } = self;
-        write_whole(&place, "seq", format!("{seq}").as_bytes())?;
+        write_output(&place, "seq", format!("{seq}").as_bytes())?;
         // stdout is named last, so its presence means that all files are complete.
         for (file, stream) in [(stderr, OutputStream::Stderr), (stdout, OutputStream::Stdout)] {
             let path = place.join(stream.as_str());
@@ -106,7 +106,7 @@ impl ResultFiles {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::{ffi::OsStrExt, fs::PermissionsExt};
 
     use agenix_protocol::blob::OutputStream;
 
@@ -166,5 +166,10 @@ mod tests {
         write(dir.path(), &["a".into()], 3, b"out", b"err");
         let of = |name: &str| std::fs::read_to_string(dir.path().join("1/a").join(name)).unwrap();
         assert_eq!([of("seq"), of("stdout"), of("stderr")], ["3", "out", "err"]);
+        std::fs::write(dir.path().join("usual"), "").unwrap();
+        let mode = |path: &str| std::fs::metadata(dir.path().join(path)).unwrap().permissions().mode();
+        for name in ["seq", "stdout", "stderr"] {
+            assert_eq!(mode(&format!("1/a/{name}")), mode("usual"), "{name}");
+        }
     }
 }

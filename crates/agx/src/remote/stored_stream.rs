@@ -16,7 +16,7 @@ use crate::{
     error::Result,
     output::Output,
     remote::{output_reader::OutputReader, retrying_client::RetryingClient},
-    util::atomic_file::{cannot_write, write_whole},
+    util::atomic_file::{cannot_write, write_output},
 };
 
 /// Number of bytes that are hashed at once.
@@ -51,7 +51,7 @@ impl<'r> StoredStream<'r> {
     /// Writes all bytes to a file, which gets its name when it is complete. An interrupted download
     /// leaves `NAME.part`, and the next one continues it.
     pub(crate) async fn write(&self, dir: &Path, name: &str, agq: &mut RetryingClient) -> Result<()> {
-        let Some(hash) = self.captured.blob else { return write_whole(dir, name, &self.captured.bytes) };
+        let Some(hash) = self.captured.blob else { return write_output(dir, name, &self.captured.bytes) };
         let part = dir.join(format!("{name}.part"));
         let failed = |error: io::Error| cannot_write(&part, &error);
         let mut file = OpenOptions::new().create(true).append(true).open(&part).map_err(failed)?;

@@ -93,7 +93,7 @@ fn has_no_locks(error: &io::Error) -> bool {
 /// Starts a supervisor with the lock. Returns its first line, and the ends of the logs; a failure
 /// quotes the logs.
 pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<(String, LogTails)> {
-    crate::util::atomic_file::write_whole(dir, SPEC, to_json(spec).as_bytes())?;
+    crate::util::atomic_file::write_private(dir, SPEC, to_json(spec).as_bytes())?;
     let words = LogTails::from_now_on(dir, spec);
     let mut child = spawn(hold, dir)?;
     let mut line = String::new();
