@@ -185,6 +185,31 @@ fn map_writes_the_joblog_and_the_results_of_gnu_parallel() {
 }
 
 #[test]
+fn map_names_the_results_of_columns_like_gnu_parallel() {
+    let lab = lab();
+    let cases: [(&[&str], &str, &str); 3] = [
+        (&["--colsep", ",", "echo {1}", ":::", "x,y,z", ":::", "p,q"], "1/x/2/y/3/z/4/p/5/q", "x\n"),
+        (&["--header", ":", "--colsep", ",", "echo {n}", ":::", "n,m", "1,2"], "m/2/n/1", "1\n"),
+        (&["--header", ":", "echo {b}", ":::", "b", "1", ":::", "a", "2"], "a/2/b/1", "1\n"),
+    ];
+    for (args, dir, expected) in cases {
+        let args = [&["-j1", "--results", "out"], args].concat();
+        let check = |who: &str| {
+            let stdout = std::fs::read_to_string(lab.path().join("out").join(dir).join("stdout"));
+            assert_eq!(stdout.unwrap_or_default(), expected, "{who} {args:?}");
+            std::fs::remove_dir_all(lab.path().join("out")).unwrap();
+        };
+        map(&lab, &args, "").expect(0);
+        check("agx map");
+        if let Some(mut parallel) = parallel(lab.path()) {
+            parallel.args(&args);
+            fed(parallel, &lab, "").expect(0);
+            check("parallel");
+        }
+    }
+}
+
+#[test]
 fn map_resumes_where_gnu_parallel_resumes() {
     let lab = lab();
     let check = |who: &str, run: &dyn Fn(&[&str]) -> Ran| {

@@ -271,6 +271,7 @@ fn engine(
         printer: Printer::new(output, args.grouping(), joblog),
         tags: args.tag,
         results: args.results.clone(),
+        columns: pipeline.fields.columns.clone(),
         tasks: pipeline.tasks,
         is_local: own.is_some(),
         latest_large: None,

@@ -82,6 +82,20 @@ impl Columns {
         columns
     }
 
+    /// Returns the values of an input with the names or the numbers of their columns, in the order
+    /// of the directories of `--results` in GNU Parallel.
+    pub(crate) fn labelled(&self, args: &[String]) -> Vec<(String, String)> {
+        let names = self.names();
+        let values = if self.is_split() { self.split(args) } else { args.to_vec() };
+        let label = |at: usize| names.get(at).cloned().unwrap_or_else(|| (at + 1).to_string());
+        let mut labelled: Vec<(String, String)> =
+            values.into_iter().enumerate().map(|(at, value)| (label(at), value)).collect();
+        labelled.sort_by(|(one, _), (other, _)| {
+            leading_number(one).total_cmp(&leading_number(other)).then_with(|| one.cmp(other))
+        });
+        labelled
+    }
+
     fn split_line(&self, line: &str) -> Vec<String> {
         let trimmed = |column: &str| if self.trims { column.trim() } else { column }.to_owned();
         match &self.separator {
@@ -91,9 +105,33 @@ impl Columns {
     }
 }
 
+/// Returns the number at the beginning of a text, or 0, as Perl does.
+fn leading_number(text: &str) -> f64 {
+    let text = text.trim_start();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    (0..=end).rev().find_map(|end| text[..end].parse().ok()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Columns, Separator};
+
+    #[test]
+    fn columns_are_labelled_like_directories_of_gnu_parallel() {
+        let labels = |columns: &Columns, args: &[&str]| {
+            let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+            let labelled = columns.labelled(&args);
+            labelled.iter().map(|(label, value)| format!("{label}={value}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(labels(&Columns::default(), &["x,y", "p"]), "1=x,y 2=p");
+        let comma = || Columns::new(Some(Separator::parse(",").unwrap()));
+        assert_eq!(labels(&comma(), &["x,y,z", "p,q"]), "1=x 2=y 3=z 4=p 5=q");
+        let many = "a,b,c,d,e,f,g,h,i,j,k";
+        assert!(labels(&comma(), &[many]).ends_with("9=i 10=j 11=k"));
+        assert_eq!(labels(&comma().named_by(&["n,m".into()]), &["1,2"]), "m=2 n=1", "names are sorted");
+        assert_eq!(labels(&comma().named_by(&["11a,2b,2a,x".into()]), &["1,2,3,4"]), "x=4 2a=3 2b=2 11a=1");
+        assert_eq!(labels(&Columns::new(None).named_by(&["b".into(), "a".into()]), &["1", "2"]), "a=2 b=1");
+    }
 
     fn split(separator: &str, line: &str) -> Vec<String> {
         Columns::new(Some(Separator::parse(separator).unwrap())).split(&[line.to_owned()])

@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::{
     error::Result,
     map::{
+        columns::Columns,
         command_template::filled,
         input::{Input, InvalidInput},
         joblog::JobLogEntry,
@@ -37,6 +38,8 @@ pub(crate) struct Delivery {
     /// True if each line begins with the input (`--tag`).
     pub(crate) tags: bool,
     pub(crate) results: Option<PathBuf>,
+    /// Columns that name the directories of the results.
+    pub(crate) columns: Columns,
     /// Tasks of each job.
     pub(crate) tasks: Vec<Task>,
     /// True if agq and its worker belong to this map.
@@ -113,7 +116,7 @@ impl Delivery {
     ) -> Result<(PieceByPiece, Result<(), String>)> {
         let (mut files, mut failure) = (None, None);
         if let Some(dir) = &self.results {
-            match results_dir::begin(dir, &named_in_dir(input)) {
+            match results_dir::begin(dir, &self.labelled(input)) {
                 Ok(begun) => files = Some(begun),
                 Err(error) => failure = Some(error.to_string()),
             }
@@ -178,12 +181,21 @@ impl Delivery {
     fn keep(&self, input: &Input, stdout: &[u8], stderr: &[u8]) -> Result<(), String> {
         let Some(dir) = &self.results else { return Ok(()) };
         let write = || {
-            let mut files = results_dir::begin(dir, &named_in_dir(input))?;
+            let mut files = results_dir::begin(dir, &self.labelled(input))?;
             files.write(OutputStream::Stdout, stdout)?;
             files.write(OutputStream::Stderr, stderr)?;
             files.finish(input.seq)
         };
         write().map_err(|error| error.to_string())
+    }
+
+    /// Returns the values that name the directory of a job, with their labels.
+    fn labelled(&self, input: &Input) -> Vec<(String, String)> {
+        if input.block.is_some() {
+            self.columns.labelled(&[input.seq.to_string()])
+        } else {
+            self.columns.labelled(&input.args)
+        }
     }
 
     /// Returns the text that agx prints for a job.
@@ -279,11 +291,6 @@ fn failure_text(job: &JobStatus, results: &[TaskResult], last: Option<&Task>) ->
             kept.total
         )
     })
-}
-
-/// Returns the inputs that name the directory of a job.
-fn named_in_dir(input: &Input) -> Vec<String> {
-    if input.block.is_some() { vec![input.seq.to_string()] } else { input.args.clone() }
 }
 
 /// Returns the document of an ended job, on one line.

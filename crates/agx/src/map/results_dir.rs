@@ -1,5 +1,6 @@
 //! Directories of `--results DIR`: one for each job, named after its input as in GNU Parallel:
-//! `DIR/1/a.txt/stdout`. A name that is too long for a directory is cut and gets a hash.
+//! `DIR/1/a.txt/stdout`, or `DIR/NAME/a.txt/stdout` with `--header`. A name that is too long for a
+//! directory is cut and gets a hash.
 
 use std::{
     io::Write,
@@ -25,19 +26,18 @@ const MOST_PATH: usize = 900;
 /// Number of bytes of a name in front of the hash.
 const KEPT: usize = 64;
 
-/// Returns the directory of a job with these inputs.
-fn place(dir: &Path, args: &[String]) -> PathBuf {
-    let numbered = (1..).zip(args.iter().map(|arg| name(arg)));
-    let parts: Vec<(usize, String)> = numbered.collect();
-    let length: usize = parts.iter().map(|(_, name)| decode(name).len() + 4).sum();
-    if length > MOST_PATH && parts.len() > 1 {
+/// Returns the directory of a job with these values, each with its label.
+fn place(dir: &Path, labelled: &[(String, String)]) -> PathBuf {
+    let parts: Vec<[String; 2]> = labelled.iter().map(|(label, arg)| [name(label), name(arg)]).collect();
+    let length: usize = parts.iter().flatten().map(|name| decode(name).len() + 1).sum();
+    if let [[label, first], _, ..] = &parts[..]
+        && length > MOST_PATH
+    {
         // The hash of all inputs makes the name unique; the part before it is for readers.
-        let all: Vec<&str> = parts.iter().map(|(_, name)| name.as_str()).collect();
-        return dir.join("1").join(decode_os(&cut(&parts[0].1, &all.join("\0"))));
+        let all: Vec<&str> = parts.iter().map(|[_, name]| name.as_str()).collect();
+        return dir.join(decode_os(label)).join(decode_os(&cut(first, &all.join("\0"))));
     }
-    parts
-        .into_iter()
-        .fold(dir.to_owned(), |dir, (number, name)| dir.join(number.to_string()).join(decode_os(&name)))
+    parts.iter().flatten().fold(dir.to_owned(), |dir, name| dir.join(decode_os(name)))
 }
 
 /// Returns the beginning of `name` and a hash of `whole`.
@@ -74,9 +74,9 @@ pub(super) struct ResultFiles {
     streams: [NamedTempFile; 2],
 }
 
-/// Begins the files of the job with these inputs.
-pub(super) fn begin(dir: &Path, args: &[String]) -> Result<ResultFiles> {
-    let place = place(dir, args);
+/// Begins the files of the job with these values, each with its label.
+pub(super) fn begin(dir: &Path, labelled: &[(String, String)]) -> Result<ResultFiles> {
+    let place = place(dir, labelled);
     let begin = || {
         std::fs::create_dir_all(&place)?;
         Ok([new_output(&place)?, new_output(&place)?])
@@ -110,10 +110,14 @@ mod tests {
 
     use agenix_protocol::blob::OutputStream;
 
-    use super::place;
+    use crate::map::Columns;
+
+    fn place(dir: &std::path::Path, args: &[String]) -> std::path::PathBuf {
+        super::place(dir, &Columns::default().labelled(args))
+    }
 
     fn write(dir: &std::path::Path, args: &[String], seq: u64, stdout: &[u8], stderr: &[u8]) {
-        let mut files = super::begin(dir, args).unwrap();
+        let mut files = super::begin(dir, &Columns::default().labelled(args)).unwrap();
         files.write(OutputStream::Stdout, stdout).unwrap();
         files.write(OutputStream::Stderr, stderr).unwrap();
         files.finish(seq).unwrap();
@@ -128,6 +132,8 @@ mod tests {
         assert_eq!(shown(&["a.txt"]), "r/1/a.txt");
         assert_eq!(shown(&["a", "b c"]), "r/1/a/2/b c");
         assert_eq!(shown(&["../x\t\\"]), r"r/1/..\_x\t\\");
+        let named = super::place("r".as_ref(), &[("../n".into(), "a".into())]);
+        assert_eq!(named.display().to_string(), r"r/..\_n/a", "a name of a column");
         assert_eq!([shown(&[".."]), shown(&["."]), shown(&[""])], [r"r/1/\..", r"r/1/\.", r"r/1/\"]);
     }
 
