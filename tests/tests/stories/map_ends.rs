@@ -371,36 +371,3 @@ fn the_reason_why_nothing_runs_is_printed() {
     }
     drop(agw);
 }
-
-#[test]
-fn a_joblog_goes_on_behind_a_line_that_was_cut_off() {
-    let lab = Lab::on_files();
-    let run = |log: &str, resume: &[&str], inputs: &[&str]| {
-        let args = [&["-k", "--joblog", log], resume, &["--", "echo", ":::"], inputs].concat();
-        Ran::from(map(&lab, &args).output().unwrap()).expect(0).out
-    };
-    run("log", &[], &["a", "b", "c"]);
-    let whole = text(&lab.path().join("log"));
-    lab.file("log", &whole[..whole.len() - 4]);
-    assert_eq!(run("log", &["--resume"], &["a", "b", "c", "d"]), "c\nd\n");
-    assert_eq!(run("log", &["--resume"], &["a", "b", "c", "d"]), "");
-    assert_eq!(run("+log", &[], &["e"]), "e\n");
-    assert_eq!(lines(&lab.path().join("log")), 1 + 4 + 1);
-    assert_eq!(text(&lab.path().join("log")).matches("Seq").count(), 1);
-}
-
-#[test]
-fn a_joblog_does_not_replace_other_files_or_the_inputs() {
-    let lab = Lab::on_files();
-    lab.file("list", "a\nb\n");
-    let run = |args: &[&str]| Ran::from(map(&lab, args).stdin(Stdio::null()).output().unwrap()).expect(2);
-    let other = run(&["--joblog", "list", "--", "echo", ":::", "x"]);
-    assert!(other.err.contains("list: line 1 is not a line of a joblog"), "{}", other.err);
-    let inputs = run(&["--joblog", "./list", "-a", "list", "--", "echo"]);
-    assert!(inputs.err.contains("the inputs are read from it"), "{}", inputs.err);
-    lab.file("log", "Seq\ta\n");
-    let mut from_stdin = map(&lab, &["--joblog", "log", "--", "echo"]);
-    let stdin = std::fs::File::open(lab.path().join("log")).unwrap();
-    Ran::from(from_stdin.stdin(stdin).output().unwrap()).expect(2);
-    assert_eq!([text(&lab.path().join("list")), text(&lab.path().join("log"))], ["a\nb\n", "Seq\ta\n"]);
-}

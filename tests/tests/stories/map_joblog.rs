@@ -1,0 +1,52 @@
+//! The joblog of `agx map`: it goes on, and replaces no other file.
+
+use std::process::{Command, Stdio};
+
+use e2e::{Lab, Ran};
+
+/// Returns an `agx map` command without a running agq. Its directory for temporary files is `tmp`
+/// of the lab.
+fn map(lab: &Lab, args: &[&str]) -> Command {
+    let tmp = lab.path().join("tmp");
+    std::fs::create_dir_all(&tmp).unwrap();
+    let mut command = lab.command("agx");
+    command.env("TMPDIR", tmp).arg("map").args(args);
+    command
+}
+
+fn text(lab: &Lab, file: &str) -> String {
+    std::fs::read_to_string(lab.path().join(file)).unwrap()
+}
+
+#[test]
+fn a_joblog_goes_on_behind_a_line_that_was_cut_off() {
+    let lab = Lab::on_files();
+    let run = |log: &str, resume: &[&str], inputs: &[&str]| {
+        let args = [&["-k", "--joblog", log], resume, &["--", "echo", ":::"], inputs].concat();
+        Ran::from(map(&lab, &args).output().unwrap()).expect(0).out
+    };
+    run("log", &[], &["a", "b", "c"]);
+    let whole = text(&lab, "log");
+    lab.file("log", &whole[..whole.len() - 4]);
+    assert_eq!(run("log", &["--resume"], &["a", "b", "c", "d"]), "c\nd\n");
+    assert_eq!(run("log", &["--resume"], &["a", "b", "c", "d"]), "");
+    assert_eq!(run("+log", &[], &["e"]), "e\n");
+    assert_eq!(text(&lab, "log").lines().count(), 1 + 4 + 1);
+    assert_eq!(text(&lab, "log").matches("Seq").count(), 1);
+}
+
+#[test]
+fn a_joblog_does_not_replace_other_files_or_the_inputs() {
+    let lab = Lab::on_files();
+    lab.file("list", "a\nb\n");
+    let run = |args: &[&str]| Ran::from(map(&lab, args).stdin(Stdio::null()).output().unwrap()).expect(2);
+    let other = run(&["--joblog", "list", "--", "echo", ":::", "x"]);
+    assert!(other.err.contains("list: line 1 is not a line of a joblog"), "{}", other.err);
+    let inputs = run(&["--joblog", "./list", "-a", "list", "--", "echo"]);
+    assert!(inputs.err.contains("the inputs are read from it"), "{}", inputs.err);
+    lab.file("log", "Seq\ta\n");
+    let mut from_stdin = map(&lab, &["--joblog", "log", "--", "echo"]);
+    let stdin = std::fs::File::open(lab.path().join("log")).unwrap();
+    Ran::from(from_stdin.stdin(stdin).output().unwrap()).expect(2);
+    assert_eq!([text(&lab, "list"), text(&lab, "log")], ["a\nb\n", "Seq\ta\n"]);
+}
