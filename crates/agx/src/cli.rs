@@ -40,6 +40,7 @@ use crate::{
         worker::{self, WorkerCommand},
         workflow::{self, WorkflowCommand},
     },
+    docs_url::docs_url,
     error::{CliError, Result},
     json_schema,
     output::Output,
@@ -57,16 +58,15 @@ use crate::{
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// Print JSON documents, as docs/agx.md describes them
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help = concat!("Print JSON documents, as described in ", docs_url!("agx.md")))]
     pub(crate) json: bool,
     /// Without a command: an overview of workers, queues and actions
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
 
-const AFTER_HELP: &str = "Try it:\n  agx plan submit examples/word-frequency.json\n  \
-find . -name '*.rs' | agx action submit word-frequency --lines - --field file --wait\n\n\
+const AFTER_HELP: &str = "Try it:\n  agx plan from 'sort {input.file} | uniq -c' --id repeated --submit\n  \
+ls *.txt | agx action submit repeated --lines - --field file --wait\n\n\
 The session key is read from AGQ_SESSION_KEY or --session-key-file, never from a flag.\n\n\
 Exit codes: 0 all jobs completed, 1 a job failed or a policy does not allow it, 2 wrong usage, 3 cannot reach agq or the model, or log in, 4 refused by agq, 130 stopped waiting";
 

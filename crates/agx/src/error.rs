@@ -3,7 +3,7 @@
 use agenix_client::ClientError;
 use agenix_protocol::{errors::ErrorKind, ids::ActionId};
 
-use crate::documents::ErrorDocument;
+use crate::{docs_url::docs_url, documents::ErrorDocument};
 
 pub(crate) type Result<T, E = CliError> = std::result::Result<T, E>;
 
@@ -255,8 +255,10 @@ fn advice(kind: ErrorKind) -> &'static str {
         ErrorKind::MessageTooLarge => {
             "submit the inputs as several actions, or raise agq's --max-message-bytes"
         }
-        ErrorKind::NotPermitted => "use a key that may do this: docs/security.md says which role may do what",
-        _ => "see docs/protocol/README.md for what agq accepts",
+        ErrorKind::NotPermitted => {
+            concat!("use a key that may do this; the roles are in ", docs_url!("security.md"))
+        }
+        _ => concat!("agq accepts the commands of ", docs_url!("protocol/README.md")),
     }
 }
 

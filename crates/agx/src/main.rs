@@ -5,6 +5,7 @@
 mod background;
 mod cli;
 mod commands;
+mod docs_url;
 mod documents;
 mod error;
 mod json_schema;

@@ -19,6 +19,7 @@ use super::{
     read,
 };
 use crate::{
+    docs_url::docs_url,
     documents::{PlanChecked, PlanSignature},
     error::{CliError, Result},
     output::{Output, counted},
@@ -161,7 +162,7 @@ fn checked_plan(file: &Path) -> Result<Plan> {
     plan.map_err(|what| {
         CliError::usage(
             format!("{}: {what}", file.display()),
-            "fix the plan; docs/protocol/plans.md describes it",
+            concat!("fix the plan; its form is described in ", docs_url!("protocol/plans.md")),
         )
     })
 }

@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::{plan_text::plan_lines, proved_inputs, read};
 use crate::{
+    docs_url::docs_url,
     documents::{PlanSigned, PlanVerified},
     error::{CliError, Result},
     output::Output,
@@ -187,7 +188,7 @@ fn check_plan(plan: &Plan, file: &Path) -> Result<()> {
 fn wrong(file: &Path, what: &str) -> CliError {
     CliError::usage(
         format!("{}: {what}", file.display()),
-        "docs/protocol/plans.md describes plans and orders",
+        concat!("plans and orders are described in ", docs_url!("protocol/plans.md")),
     )
 }
 
@@ -296,7 +297,7 @@ pub(super) fn trust(file: Option<&Path>) -> Result<TrustFile> {
     let named = || file.map_or("your keys".into(), |file| file.display().to_string());
     TrustFile::parse(&text).map_err(|error| CliError::Marked {
         what: format!("{}: {}", named(), error.to_string().trim_end()),
-        help: "fix the trust file; docs/security.md describes it".into(),
+        help: concat!("fix the trust file, which is described in ", docs_url!("security.md")).into(),
     })
 }
 

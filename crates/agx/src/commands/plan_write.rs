@@ -18,6 +18,7 @@ use clap::Args;
 
 use super::{quantity_args::QuantityArgs, refused};
 use crate::{
+    docs_url::docs_url,
     documents::PlanRef,
     error::{CliError, Result},
     map::in_plan,
@@ -197,7 +198,8 @@ fn plan_of(args: &FromArgs) -> Result<Plan> {
 
 fn checked(plan: Plan) -> Result<Plan> {
     let wrong = |rejection: agenix_rules::rejection::Rejection| {
-        CliError::usage(rejection.to_string(), "docs/protocol/plans.md describes plans")
+        let help = concat!("plans are described in ", docs_url!("protocol/plans.md"));
+        CliError::usage(rejection.to_string(), help)
     };
     check(&plan, &Limits::default()).map_err(wrong)?;
     Ok(plan)

@@ -8,6 +8,7 @@ use clap::Subcommand;
 
 use super::read;
 use crate::{
+    docs_url::docs_url,
     documents::PolicyChecked,
     error::{CliError, Result},
     output::{Output, counted},
@@ -41,7 +42,8 @@ pub(crate) fn run(command: &PolicyCommand, output: Output) -> Result<()> {
 pub(super) fn read_policy(file: &Path) -> Result<Policy> {
     let wrong = |reason: String| {
         let what = format!("{}: {}", file.display(), reason.trim_end());
-        CliError::Marked { what, help: "fix the policy; docs/policy.md describes it".into() }
+        let help = concat!("fix the policy, whose form is described in ", docs_url!("policy.md"));
+        CliError::Marked { what, help: help.into() }
     };
     let text = String::from_utf8(read(file)?).map_err(|_bytes| wrong("the policy is not UTF-8".into()))?;
     Policy::parse(&text).map_err(|error| wrong(error.to_string()))

@@ -43,7 +43,7 @@ impl LogTails {
         let mut lines = lines.filter(|lines| !lines.is_empty());
         lines.next().unwrap_or_else(|| {
             let dir = self.0.first().and_then(|(path, _)| path.parent()).unwrap_or(Path::new("/"));
-            format!("it reported nothing, not even in the logs in {}", dir.display())
+            format!("the programs reported nothing, not even in the logs in {}", dir.display())
         })
     }
 }
@@ -70,7 +70,7 @@ mod tests {
         log("agq.log", "an old error\n");
         let part = ServiceSpec { name: "agq".into(), program: "agq".into(), args: Vec::new() };
         let words = LogTails::from_now_on(dir.path(), &SupervisorSpec { parts: vec![part] });
-        assert!(words.since().starts_with("it reported nothing"));
+        assert!(words.since().starts_with("the programs reported nothing"));
         log("keeper.log", "agx: agq does not listen\n");
         assert_eq!(words.since(), "agx: agq does not listen");
         log("agq.log", "an old error\nthe cause\n");

@@ -31,7 +31,7 @@ pub(crate) use crate::background::supervisor::{
 };
 use crate::{
     background::supervisor::directory::{
-        DOWN, GONE, SPEC, has_room_for_sockets, is_locked, lock, log, socket,
+        DOWN, GONE, SPEC, has_room_for_sockets, is_locked, lock, log, log_path, socket,
     },
     error::{CliError, Result},
     output::Output,
@@ -104,7 +104,10 @@ pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<
         Some(listens) => Ok((listens.to_owned(), words)),
         None => {
             let _ended = child.wait();
-            Err(CliError::usage(format!("it did not start: {}", words.since()), "fix that, and try again"))
+            Err(CliError::usage(
+                format!("agq or its worker did not start: {}", words.since()),
+                format!("remove the cause, and run the command again; the logs are in {}", dir.display()),
+            ))
         }
     }
 }
@@ -122,7 +125,7 @@ fn spawn(hold: DirLock, dir: &Path) -> Result<Child> {
 /// Requests the end of a supervisor and its programs. Returns false if no supervisor runs.
 pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool> {
     let Some(mut stream) = reached(dir).await? else { return Ok(false) };
-    let look = format!("look at its log in {}", dir.display());
+    let look = format!("look at {}, and run `agx down` again", log_path(dir, "keeper").display());
     let request = async {
         let mut answer = String::new();
         stream.write_all(DOWN).await?;
@@ -141,8 +144,11 @@ pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool> {
     };
     match answer {
         Ok(answer) if answer == GONE => Ok(true),
-        Ok(_) => Err(CliError::usage("it ended without an answer", look)),
-        Err(error) => Err(CliError::usage(format!("it does not answer: {error}"), look)),
+        Ok(_) => Err(CliError::usage("the supervisor of agq and its worker ended without an answer", look)),
+        Err(error) => Err(CliError::usage(
+            format!("the supervisor of agq and its worker does not answer: {error}"),
+            look,
+        )),
     }
 }
 

@@ -25,7 +25,7 @@ use crate::{
     background::{
         embedded::settings_variables,
         supervisor::{
-            directory::{SPEC, ServiceSpec, SupervisorSpec, lock, log},
+            directory::{SPEC, ServiceSpec, SupervisorSpec, lock, log, log_path},
             requests::StopRequests,
         },
     },
@@ -37,20 +37,26 @@ const STEADY: Duration = Duration::from_secs(60);
 /// Maximum time for the end of one program: agw gives its jobs 300 s, and its tasks a little more.
 const ENDS_WITHIN: Duration = Duration::from_secs(330);
 
+/// Advice for a supervisor that was not started as `agx up` and `agx join` start it.
+const START: &str = "start agq and its worker with `agx up`, or a worker with `agx join`";
+
 /// Keeps the programs of `dir` running. The caller passes the lock of `dir` as stdin.
 pub(crate) async fn run(dir: &Path) -> Result<()> {
-    let failed = |error: io::Error| CliError::usage(error.to_string(), "look at its directory");
+    let failed = |error: io::Error| {
+        let what = format!("the supervisor cannot use its directory {}: {error}", dir.display());
+        CliError::usage(what, "check the permissions and the free space of the directory")
+    };
     // The supervisor gets a session of its own, because the terminal may close.
     let _leads_already = rustix::process::setsid();
     check_lock(dir)?;
     let spec: SupervisorSpec = fs::read(dir.join(SPEC)).map_err(failed).and_then(|json| {
-        parse(&json).map_err(|error| CliError::usage(error.to_string(), "start it with `agx up`"))
+        parse(&json).map_err(|error| CliError::usage(format!("{}: {error}", dir.join(SPEC).display()), START))
     })?;
     let mut requests = StopRequests::listen(dir).map_err(failed)?;
     let mut processes = Vec::new();
     let begun = tokio::select! {
         begun = begin(dir, &spec, &mut processes) => begun,
-        () = requests.next() => Err(CliError::usage("it was stopped before it had started", "start it again")),
+        () = requests.next() => Err(CliError::usage("the supervisor was stopped before agq and its worker had started", START)),
     };
     if begun.is_ok() {
         loop {
@@ -71,14 +77,16 @@ pub(crate) async fn run(dir: &Path) -> Result<()> {
 
 /// Checks that stdin is the lock file of `dir`, and that no other process holds the lock.
 fn check_lock(dir: &Path) -> Result<()> {
-    let failed = |error: io::Error| CliError::usage(format!("its lock: {error}"), "start it with `agx up`");
+    let failed = |error: io::Error| {
+        CliError::usage(format!("the lock of {} cannot be used: {error}", dir.display()), START)
+    };
     let file = lock(dir).and_then(|lock| lock.metadata()).map_err(failed)?;
     let stdin = rustix::fs::fstat(io::stdin()).map_err(|error| failed(error.into()))?;
     #[allow(clippy::useless_conversion, reason = "the types differ by the system")]
     let is_lock = u64::try_from(stdin.st_dev).is_ok_and(|dev| dev == file.dev())
         && u64::from(stdin.st_ino) == file.ino();
     if !is_lock {
-        return Err(CliError::usage("its stdin is not the lock of its directory", "start it with `agx up`"));
+        return Err(CliError::usage("the stdin of the supervisor is not the lock of its directory", START));
     }
     match rustix::fs::flock(io::stdin(), FlockOperation::NonBlockingLockExclusive) {
         Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -93,12 +101,18 @@ async fn begin(dir: &Path, spec: &SupervisorSpec, processes: &mut Vec<Supervised
     for part in &spec.parts {
         let started = SupervisedProcess::start(dir, part);
         processes.push(started.map_err(|error| {
-            CliError::usage(format!("cannot start {}: {error}", part.program.display()), "is it there?")
+            CliError::usage(
+                format!("cannot start {}: {error}", part.program.display()),
+                "check that the program is there and executable; `agx up` finds it beside agx or in PATH",
+            )
         })?);
         let Some(one) = processes.last_mut().filter(|one| one.part.name == "agq") else { continue };
         let line = one.first_line().await;
         if !line.contains("listens on") {
-            return Err(CliError::usage("agq does not listen", "look at its log"));
+            return Err(CliError::usage(
+                "agq does not listen",
+                format!("look at {}", log_path(dir, "agq").display()),
+            ));
         }
         log_line(&line);
     }
