@@ -83,6 +83,32 @@ impl ExecContext {
     }
 }
 
+#[cfg(test)]
+impl ExecContext {
+    /// Returns a context without limits of jobs, with spool files in `spool`.
+    pub(crate) fn for_tests(spool: &Path, programs: Programs) -> Self {
+        const FILES: u32 = 100;
+        Self {
+            programs,
+            plans: PlanCache::default(),
+            spool: Spool::new(spool),
+            kept_bytes: 1 << 16,
+            kill_grace: Duration::from_secs(1),
+            quota: Quota { of_job: u64::MAX, reserve: 0, of_budget: None },
+            processor_limit: None,
+            files: Arc::new(Semaphore::new(FILES as usize)),
+            most_files: FILES,
+            shortage: Arc::default(),
+            sandboxes: None,
+            admission: Arc::default(),
+            secrets: None,
+            provenance: None,
+            memory_bounds: MemoryBounds::default(),
+            resources: None,
+        }
+    }
+}
+
 /// Files that tasks of a job read.
 #[derive(Default)]
 pub(crate) struct TaskInputs {

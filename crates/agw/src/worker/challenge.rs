@@ -107,15 +107,12 @@ async fn sandbox(program: &Path, context: &ExecContext) -> io::Result<Option<Job
 
 #[cfg(test)]
 mod tests {
-    use std::{ffi::OsStr, sync::Arc, time::Duration};
+    use std::ffi::OsStr;
 
-    use agenix_protocol::documents::{Challenge, ChallengeAnswer, PlanCache};
-    use tokio::sync::Semaphore;
+    use agenix_protocol::documents::{Challenge, ChallengeAnswer};
 
     use super::{PendingChallenges, answer};
-    use crate::exec::{
-        memory_bound::MemoryBounds, output_quota::Quota, programs::Programs, spool::Spool, start::ExecContext,
-    };
+    use crate::exec::{programs::Programs, start::ExecContext};
 
     fn challenge(id: &str, command: &str, args: &[&str]) -> Challenge {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
@@ -140,28 +137,7 @@ mod tests {
     async fn challenge_runs_only_offered_tools_and_returns_their_output() {
         let dir = tempfile::tempdir().unwrap();
         let programs = Programs::find(OsStr::new("/usr/bin:/bin"), Some(&["sh".to_owned()]));
-        let spool = Spool::new(dir.path());
-        let (plans, kill_grace) = (PlanCache::default(), Duration::from_secs(1));
-        let (files, most_files, shortage) = (Arc::new(Semaphore::new(9)), 9, Arc::default());
-        let quota = Quota { of_job: 0, reserve: 0, of_budget: None };
-        let context = ExecContext {
-            sandboxes: None,
-            admission: Arc::default(),
-            secrets: None,
-            provenance: None,
-            programs,
-            plans,
-            spool,
-            kept_bytes: 1,
-            kill_grace,
-            files,
-            most_files,
-            shortage,
-            quota,
-            processor_limit: None,
-            memory_bounds: MemoryBounds::default(),
-            resources: None,
-        };
+        let context = ExecContext::for_tests(dir.path(), programs);
         let output = answer(&challenge("a", "sh", &["-c", "echo 1.0; echo x >&2"]), &context).await;
         assert_eq!(output, ChallengeAnswer { exit_code: 0, output: "1.0\n".into() });
         let output = answer(&challenge("a", "sh", &["-c", "echo broken >&2; exit 3"]), &context).await;
