@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::exec::result_size::fit;
 
 /// Returns the report of a job that has ended: failed, if there is an error.
-pub(super) fn finished(job: &JobDocument, error: Option<String>, mut results: Vec<TaskResult>) -> JobUpdate {
+pub(crate) fn finished(job: &JobDocument, error: Option<String>, mut results: Vec<TaskResult>) -> JobUpdate {
     JobUpdate {
         status: Some(if error.is_none() { Status::Completed } else { Status::Failed }),
         attempt: Some(job.attempt),

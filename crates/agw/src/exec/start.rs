@@ -14,26 +14,29 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::exec::{
-    admission::Admission,
-    cancel::CancelToken,
-    idle::WrittenOutput,
-    job_resources::JobResources,
-    launch::{Launcher, TaskProcess},
-    live_output::OutputStreams,
-    memory_bound::MemoryBounds,
-    output_quota::Quota,
-    pipe::{CountedPipe, PipeCounter, counted_pipe},
-    processor_time::{LimitSource, ProcessorLimit},
-    programs::Programs,
-    provenance::Provenance,
-    resource_wait::{self, Shortage},
-    sandbox::sandboxes::Sandboxes,
-    secrets::{MaskRelay, Secrets, masked_pipe},
-    spool::{Spool, SpoolFile},
-    stages::{StageCommand, Stderr, Stdin, Stdout},
-    streams::{Input, Output, Streams},
-    user_files,
+use crate::{
+    clock,
+    exec::{
+        admission::Admission,
+        cancel::CancelToken,
+        idle::WrittenOutput,
+        job_resources::JobResources,
+        launch::{Launcher, TaskProcess},
+        live_output::OutputStreams,
+        memory_bound::MemoryBounds,
+        output_quota::Quota,
+        pipe::{CountedPipe, PipeCounter, counted_pipe},
+        processor_time::{LimitSource, ProcessorLimit},
+        programs::Programs,
+        provenance::Provenance,
+        resource_wait::{self, Shortage},
+        sandbox::sandboxes::Sandboxes,
+        secrets::{MaskRelay, Secrets, masked_pipe},
+        spool::{Spool, SpoolFile},
+        stages::{StageCommand, Stderr, Stdin, Stdout},
+        streams::{Input, Output, Streams},
+        user_files,
+    },
 };
 
 /// Context that all jobs of the worker share.
@@ -183,7 +186,7 @@ pub(crate) async fn patiently<T, S: Future<Output = io::Result<T>>>(
     cancel: &CancelToken,
 ) -> Result<T, Unstarted> {
     let mut wait = None;
-    let end = Instant::now() + timeout;
+    let end = clock::end_of(timeout);
     loop {
         let error = match start().await {
             Err(error) if resource_wait::is_shortage(&error) => error,

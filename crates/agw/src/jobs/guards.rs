@@ -1,8 +1,32 @@
-//! Guards of what a job occupies: its slot, and its resources.
+//! Guards of what a job occupies: its run, its slot, and its resources.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::jobs::{JobPool, ledger::Allocation};
+
+/// Guard of a run until agq has accepted its report. The drop removes the run from the running
+/// jobs, also after a panic: otherwise every heartbeat would name the job.
+pub(crate) struct RunGuard {
+    /// A weak reference, because the pool has the guards of jobs that wait for their report.
+    pub(crate) pool: Weak<JobPool>,
+    /// Number of the run in `RunningJobs`.
+    pub(crate) number: u64,
+    /// Permit of the job pool.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Drop for RunGuard {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.upgrade() {
+            pool.finish(self.number, self.permit.take());
+        }
+    }
+}
 
 /// Guard of an occupied slot. The drop gives the slot to the next waiting job.
 pub(super) struct SlotGuard {

@@ -6,7 +6,7 @@
 //! permits: a permit is taken at the claim and released after the report.
 
 mod directives;
-mod guards;
+pub(crate) mod guards;
 mod ledger;
 pub(crate) mod prefetch;
 pub(crate) mod recent_output;
@@ -238,20 +238,22 @@ impl JobPool {
         let mut batch_timer = BatchTimer::default();
         loop {
             for ended in self.reports.next_batch(&mut batch_timer).await {
-                let number = ended.number;
+                let number = ended.run.number;
                 let mut jobs = locked(&self.jobs);
-                // A run that is missing here was aborted.
                 if jobs.running.has(number) {
-                    let pool = Arc::clone(&self);
-                    let task = tokio::spawn(async move { pool.finish(number, ended.report().await) });
+                    let task = tokio::spawn(ended.report());
                     jobs.running.set_current_task(number, task.abort_handle());
+                } else {
+                    // The run was aborted. The drop of its guard needs the lock.
+                    drop(jobs);
+                    drop(ended);
                 }
             }
         }
     }
 
     /// Removes a run that has ended, and releases its permit.
-    fn finish(&self, number: u64, permit: OwnedSemaphorePermit) {
+    fn finish(&self, number: u64, permit: Option<OwnedSemaphorePermit>) {
         let mut jobs = locked(&self.jobs);
         let over = jobs.running.remove(number);
         drop(permit);

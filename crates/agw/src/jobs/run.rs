@@ -1,6 +1,6 @@
 //! Run of one job in a slot, from its start to the queue of reports.
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use agenix_protocol::documents::{JobDocument, JobUpdate, Status};
 use futures_util::FutureExt;
@@ -8,18 +8,18 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep},
 };
-use tracing::info;
+use tracing::{error, info};
 
 use super::{
     JobPool, Jobs,
-    guards::{ResourceGuard, SlotGuard},
+    guards::{ResourceGuard, RunGuard, SlotGuard},
     running::RunningJob,
     slots::{Claimed, StartableJob},
 };
 use crate::{
     exec::{
         cancel::CancelToken,
-        job,
+        job, job_report,
         job_resources::{JobResources, ResourceHold},
         live_output::LiveOutput,
         stages::JobProgress,
@@ -35,6 +35,13 @@ use crate::{
 
 /// SIGTERM to SIGKILL for a job of an invalid claim: short, because another worker may run it.
 const STOP_GRACE: Duration = Duration::from_millis(800);
+/// Reason for the failure of a job whose run panics.
+const PANICKED: &str =
+    "a defect of agw has ended this job: report it with the panic in the log of the worker";
+
+/// Report of the end, the outputs that do not fit into it, and the progress report that is still in
+/// flight.
+type EndedJob = (JobUpdate, LargeOutputs, Option<StartReport>);
 
 impl JobPool {
     /// Starts a job in a slot. The caller holds the lock of the jobs until the job is registered,
@@ -54,36 +61,14 @@ impl JobPool {
             let (pool, cancel, live_output) = (Arc::clone(self), cancel.clone(), Arc::clone(&live_output));
             let reporter = Reporter::new(self.reporter.subscribe(), Arc::clone(&self.lost));
             let slot = SlotGuard { pool: Arc::clone(self), number: slot, took: None };
+            let run = RunGuard { pool: Arc::downgrade(self), number, permit: Some(permit) };
             async move {
-                let ended = tokio::select! {
-                    ended = pool.work((&job, resources), &reporter, (&cancel, &live_output), slot) => ended,
-                    // The drop of the job kills its remaining processes.
-                    () = long_cancelled(&cancel) => None,
-                };
-                match ended {
-                    Some((update, large_outputs, under_way)) => {
-                        drop(hold);
-                        let job_id = job.job_id;
-                        pool.reports.put(FinishedJob {
-                            number,
-                            job_id,
-                            update,
-                            large_outputs,
-                            reporter,
-                            under_way,
-                            cancel,
-                            permit,
-                        });
-                    }
-                    None => {
-                        // The drop of the job has ended its run, with processes that have escaped.
-                        stray_sweep::end().await;
-                        if hold.is_some() {
-                            subreaper::wait_for_abandoned().await;
-                        }
-                        drop(hold);
-                        pool.finish(number, permit);
-                    }
+                let work = pool.work((&job, resources), &reporter, (&cancel, &live_output), slot);
+                if let Some((update, large_outputs, under_way)) = outcome(&job, &cancel, hold, work).await {
+                    let job_id = job.job_id;
+                    let ended =
+                        FinishedJob { run, job_id, update, large_outputs, reporter, under_way, cancel };
+                    pool.reports.put(ended);
                 }
             }
         });
@@ -91,16 +76,14 @@ impl JobPool {
         jobs.running.add(RunningJob { job_id, attempt, task, cancel, live_output });
     }
 
-    /// Runs a job and frees its slot. Returns the report of the end, the outputs that do not fit
-    /// into it, and the progress report that is still in flight. Returns `None` without a report if
-    /// `cancel` was cancelled.
+    /// Runs a job and frees its slot. Returns `None` without a report if `cancel` was cancelled.
     async fn work(
         &self,
         (job, resources): (&JobDocument, Option<Arc<JobResources>>),
         reporter: &Reporter,
         (cancel, live_output): (&CancelToken, &LiveOutput),
         mut slot: SlotGuard,
-    ) -> Option<(JobUpdate, LargeOutputs, Option<StartReport>)> {
+    ) -> Option<EndedJob> {
         let (context, started) = (self.context().of_job(job, resources), Instant::now());
         let (sender, receiver) = watch::channel(None);
         let progress = |now: JobProgress| {
@@ -140,7 +123,89 @@ impl JobPool {
     }
 }
 
+/// Returns the outcome of the `work` of a job, whose processes have then ended, and drops `hold`.
+/// After a panic, the job has failed, because it would panic on other workers as well.
+async fn outcome(
+    job: &JobDocument,
+    cancel: &CancelToken,
+    hold: Option<ResourceHold>,
+    work: impl Future<Output = Option<EndedJob>>,
+) -> Option<EndedJob> {
+    let outcome = tokio::select! {
+        outcome = AssertUnwindSafe(work).catch_unwind() => outcome,
+        // The drop of the work kills the remaining processes of the job.
+        () = long_cancelled(cancel) => Ok(None),
+    };
+    if !matches!(outcome, Ok(Some(_))) {
+        // The drop of the work has ended the run of the job, with processes that have escaped.
+        stray_sweep::end().await;
+        if hold.is_some() {
+            subreaper::wait_for_abandoned().await;
+        }
+    }
+    drop(hold);
+    outcome.unwrap_or_else(|_panic| {
+        error!(job_id = %job.job_id, "the run of the job has panicked, and the job is reported as failed");
+        let update = job_report::finished(job, Some(PANICKED.into()), Vec::new());
+        Some((update, LargeOutputs::default(), None))
+    })
+}
+
 async fn long_cancelled(cancel: &CancelToken) {
     cancel.cancelled().await;
     sleep(STOP_GRACE).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::OsStr, sync::Arc};
+
+    use agenix_protocol::documents::{JobDocument, Status, parse};
+    use tokio::runtime::Handle;
+
+    use super::{CancelToken, EndedJob, JobPool, LiveOutput, PANICKED, RunGuard, RunningJob, outcome};
+    use crate::{
+        exec::{open_file_limit::OpenFileLimit, programs::Programs, start::ExecContext},
+        jobs::locked,
+        resources::Offer,
+    };
+
+    async fn panics() -> Option<EndedJob> {
+        panic!("as a defect would")
+    }
+
+    #[tokio::test]
+    async fn job_whose_run_panics_is_reported_as_failed() {
+        let json = br#"{"job_id":"j","action_id":"a","plan_id":"p","plan":{},"inputs":{},"attempt":2}"#;
+        let job: JobDocument = parse(json).unwrap();
+        let (update, large_outputs, _) =
+            outcome(&job, &CancelToken::default(), None, panics()).await.unwrap();
+        assert_eq!((update.status, update.attempt), (Some(Status::Failed), Some(2)));
+        assert_eq!(update.error.as_deref(), Some(PANICKED));
+        assert!(large_outputs.streams.is_empty());
+    }
+
+    #[tokio::test]
+    async fn run_that_ends_in_any_way_is_no_longer_named_and_frees_its_permit() {
+        let dir = tempfile::tempdir().unwrap();
+        let context = ExecContext::for_tests(dir.path(), Programs::find(OsStr::new(""), None));
+        let limit = OpenFileLimit { slots: 1, threads: 1, job_files: 9, followed_files: 1 };
+        let pool = JobPool::new(context, (limit, &Offer::default()), 0, vec![Handle::current()]);
+        let before = pool.permits.available_permits();
+        let number = locked(&pool.jobs).running.next();
+        let permit = Arc::clone(&pool.permits).try_acquire_owned().ok();
+        let run = RunGuard { pool: Arc::downgrade(&pool), number, permit };
+        let task = tokio::spawn(async move {
+            let _run = run;
+            std::future::pending::<()>().await;
+        });
+        let (job_id, cancel, live_output) =
+            ("j".parse().unwrap(), CancelToken::default(), Arc::<LiveOutput>::default());
+        let abort = task.abort_handle();
+        locked(&pool.jobs).running.add(RunningJob { job_id, attempt: 1, task: abort, cancel, live_output });
+        assert_eq!((pool.job_ids().len(), pool.permits.available_permits()), (1, before - 1));
+        task.abort();
+        assert!(task.await.is_err());
+        assert_eq!((pool.job_ids().len(), pool.permits.available_permits()), (0, before));
+    }
 }

@@ -7,7 +7,7 @@ use agenix_protocol::{
     blob::{BlobHash, BlobHasher},
     documents::JobDocument,
 };
-use tokio::{sync::watch, task::spawn_blocking, time::sleep};
+use tokio::{sync::watch, time::sleep};
 use tracing::debug;
 
 use crate::{
@@ -27,6 +27,16 @@ struct Received {
     file: Arc<SpoolFile>,
     hash: BlobHasher,
     bytes: u64,
+}
+
+impl Received {
+    /// Appends bytes to the file, and adds them to the hash. Lanes may block on spool files.
+    fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, self.bytes)?;
+        self.hash.update(bytes);
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
 }
 
 /// Fetches a blob into a spool file. Waits for the connection to agq as long as necessary. The
@@ -80,7 +90,7 @@ async fn receive(
         if bytes.is_empty() && received.bytes < total {
             return Err(ClientError::Unexpected(format!("agq has only a part of the input {hash}")));
         }
-        store(received, bytes).await.map_err(|error| {
+        received.add(&bytes).map_err(|error| {
             ClientError::Unexpected(format!("the spool of the worker cannot store it: {error}"))
         })?;
         if received.bytes >= total {
@@ -88,18 +98,4 @@ async fn receive(
             return Ok(());
         }
     }
-}
-
-/// Appends bytes to the file, and adds them to the hash.
-async fn store(received: &mut Received, bytes: Vec<u8>) -> io::Result<()> {
-    let (file, mut hash, offset) = (Arc::clone(&received.file), received.hash.clone(), received.bytes);
-    let count = bytes.len() as u64;
-    let stored = spawn_blocking(move || {
-        file.write_all_at(&bytes, offset)?;
-        hash.update(&bytes);
-        Ok::<_, io::Error>(hash)
-    });
-    received.hash = stored.await.map_err(io::Error::other)??;
-    received.bytes += count;
-    Ok(())
 }

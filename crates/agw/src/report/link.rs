@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agenix_client::{ClientError, Connection, Server};
 use agenix_protocol::ids::WorkerId;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
 
 /// Maximum number of uploads and downloads at the same time, because agq limits the connections of
 /// one address.
@@ -21,6 +24,8 @@ pub(crate) struct ReportLink {
 struct TransferPool {
     server: Server,
     worker_id: WorkerId,
+    /// Runtime of the protocol, which drives the connections.
+    runtime: Handle,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
 }
@@ -38,22 +43,31 @@ impl TransferPool {
 }
 
 impl ReportLink {
+    /// Returns connections that the runtime of the caller drives.
     pub(crate) fn new(reports: Connection, server: Server, worker_id: WorkerId) -> Self {
         let (permits, idle) = (Arc::new(Semaphore::new(MAX_TRANSFERS)), Mutex::default());
-        Self { reports, transfers: Arc::new(TransferPool { server, worker_id, permits, idle }) }
+        let runtime = Handle::current();
+        Self { reports, transfers: Arc::new(TransferPool { server, worker_id, runtime, permits, idle }) }
     }
 
     /// Waits while there are [`MAX_TRANSFERS`], and returns an idle or a new connection.
     pub(crate) async fn transfer(&self) -> Result<Transfer, ClientError> {
-        let TransferPool { server, worker_id, permits, .. } = &*self.transfers;
+        let TransferPool { server, worker_id, runtime, permits, .. } = &*self.transfers;
         let permit = Arc::clone(permits).acquire_owned().await.expect("the semaphore is never closed");
         let idle = self.transfers.idle().pop();
         if let Some(connection) = idle {
             return Ok(Transfer { connection, _permit: permit });
         }
-        let mut connection = Connection::open(server).await?;
-        connection.act_for(worker_id).await?;
-        Ok(Transfer { connection, _permit: permit })
+        let (server, worker_id) = (server.clone(), worker_id.clone());
+        let address = server.address();
+        // A lane has no thread that looks up names, and the system may refuse one.
+        let opening = runtime.spawn(async move {
+            let mut connection = Connection::open(&server).await?;
+            connection.act_for(&worker_id).await?;
+            Ok(connection)
+        });
+        let ended = |_| ClientError::Unreachable { address, reason: "the worker ends".into() };
+        Ok(Transfer { connection: opening.await.map_err(ended)??, _permit: permit })
     }
 
     /// Gives a connection back after its upload or download has succeeded.

@@ -5,12 +5,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agenix_protocol::{documents::JobUpdate, ids::JobId};
 use tokio::{
-    sync::{Notify, OwnedSemaphorePermit},
+    sync::Notify,
     time::{Instant, sleep_until},
 };
 
 use crate::{
     exec::cancel::CancelToken,
+    jobs::guards::RunGuard,
     report::{
         batch_timer::BatchTimer,
         reporter::{Reported, Reporter, StartReport},
@@ -20,8 +21,7 @@ use crate::{
 
 /// A finished job that is not yet reported.
 pub(crate) struct FinishedJob {
-    /// Number of the run in `RunningJobs`.
-    pub(crate) number: u64,
+    pub(crate) run: RunGuard,
     pub(crate) job_id: JobId,
     pub(crate) update: JobUpdate,
     pub(crate) large_outputs: LargeOutputs,
@@ -29,14 +29,12 @@ pub(crate) struct FinishedJob {
     /// Progress report that is still in flight.
     pub(crate) under_way: Option<StartReport>,
     pub(crate) cancel: CancelToken,
-    /// Permit of the job pool.
-    pub(crate) permit: OwnedSemaphorePermit,
 }
 
 impl FinishedJob {
-    /// Reports the end of the job unless the job is cancelled, and returns the permit.
-    pub(crate) async fn report(self) -> OwnedSemaphorePermit {
-        let Self { job_id, mut update, large_outputs, mut reporter, under_way, cancel, permit, .. } = self;
+    /// Reports the end of the job unless the job is cancelled, and ends its run.
+    pub(crate) async fn report(self) {
+        let Self { run, job_id, mut update, large_outputs, mut reporter, under_way, cancel } = self;
         let reported = async {
             if let Some(start) = under_way {
                 // The reply does not matter, but the progress must reach agq before the end.
@@ -50,7 +48,7 @@ impl FinishedJob {
             () = reported => {}
             () = cancel.cancelled() => {}
         }
-        permit
+        drop(run);
     }
 }
 
@@ -94,13 +92,13 @@ impl ReportQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, LazyLock};
+    use std::sync::{Arc, LazyLock, Weak};
 
     use agenix_protocol::documents::JobUpdate;
     use futures_util::FutureExt;
     use tokio::sync::{Semaphore, watch};
 
-    use super::{FinishedJob, ReportQueue};
+    use super::{FinishedJob, ReportQueue, RunGuard};
     use crate::exec::cancel::CancelToken;
     use crate::report::{
         batch_timer::BatchTimer, link::ReportLink, reporter::Reporter, upload::LargeOutputs,
@@ -110,20 +108,20 @@ mod tests {
     static NOWHERE: LazyLock<watch::Sender<Option<ReportLink>>> = LazyLock::new(|| watch::Sender::new(None));
 
     fn ended(permits: &Arc<Semaphore>, number: u64) -> FinishedJob {
+        let permit = Some(Arc::clone(permits).try_acquire_owned().unwrap());
         FinishedJob {
-            number,
+            run: RunGuard { pool: Weak::new(), number, permit },
             job_id: format!("job-{number}").parse().unwrap(),
             update: JobUpdate::default(),
             large_outputs: LargeOutputs::default(),
             reporter: Reporter::new(NOWHERE.subscribe(), Arc::default()),
             under_way: None,
             cancel: CancelToken::default(),
-            permit: Arc::clone(permits).try_acquire_owned().unwrap(),
         }
     }
 
     fn numbers(leaving: &[FinishedJob]) -> Vec<u64> {
-        leaving.iter().map(|ended| ended.number).collect()
+        leaving.iter().map(|ended| ended.run.number).collect()
     }
 
     #[tokio::test]
@@ -158,7 +156,7 @@ mod tests {
         let mut report = std::pin::pin!(ended.report());
         assert!(report.as_mut().now_or_never().is_none(), "there is no connection");
         cancel.cancel();
-        drop(report.await);
+        report.await;
         assert_eq!(permits.available_permits(), 1);
     }
 }

@@ -17,7 +17,7 @@ use agenix_protocol::{
     documents::{JobDocument, TaskResult},
     ids::WorkerId,
 };
-use tokio::task::spawn_blocking;
+use tokio::task::yield_now;
 use tracing::warn;
 
 pub(crate) use self::record::JobRecord;
@@ -58,8 +58,7 @@ impl JobRecord {
         large: Vec<LargeOutput>,
         results: &mut [TaskResult],
     ) {
-        let digests = if large.is_empty() { Ok(Vec::new()) } else { digests(large).await };
-        let digests = match digests {
+        let digests = match digests(&large).await {
             Ok(digests) => digests,
             Err(error) => {
                 warn!(job_id = %job.job_id, %error, "an output cannot be read, so the job has no provenance");
@@ -132,12 +131,17 @@ fn subjects(result: &TaskResult, digests: &[LargeDigest]) -> Vec<Subject> {
 }
 
 /// Returns the digests of large streams. Their files no longer change.
-async fn digests(large: Vec<LargeOutput>) -> io::Result<Vec<LargeDigest>> {
-    let all = spawn_blocking(move || large.iter().map(digest).collect());
-    all.await.map_err(io::Error::other)?
+async fn digests(large: &[LargeOutput]) -> io::Result<Vec<LargeDigest>> {
+    let mut digests = Vec::with_capacity(large.len());
+    for output in large {
+        digests.push(digest(output).await?);
+    }
+    Ok(digests)
 }
 
-fn digest(output: &LargeOutput) -> io::Result<LargeDigest> {
+/// Returns the digest of one stream. The other jobs of the lane go on between two pieces: a thread
+/// for the hash is one that the system may refuse.
+async fn digest(output: &LargeOutput) -> io::Result<LargeDigest> {
     let (mut hasher, mut offset) = (StreamHasher::default(), 0);
     let mut buffer = vec![0; HASHED_BYTES];
     while offset < output.length {
@@ -146,6 +150,7 @@ fn digest(output: &LargeOutput) -> io::Result<LargeDigest> {
         output.file.read_exact_at(piece, offset)?;
         hasher.update(piece);
         offset += piece.len() as u64;
+        yield_now().await;
     }
     Ok((output.task_number, output.stream, output.length, hasher.finish().0))
 }
