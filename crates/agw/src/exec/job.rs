@@ -34,13 +34,14 @@ use crate::exec::{
     processor_time::{LimitSource, ProcessorLimit, ProcessorMeter},
     programs::Programs,
     provenance::JobRecord,
+    resource_wait::{Unstarted, patiently},
     result_size::make_room,
     sandbox::{job::JobSandbox, sandboxes::Sandboxes},
     secrets::{JobSecrets, Patterns},
     spool::SpoolFile,
     stage,
     stages::{self, JobProgress, Stage, TRACE_VARIABLE},
-    start::{ExecContext, TaskInputs, Unstarted, patiently},
+    start::{ExecContext, TaskInputs},
     stray_sweep,
 };
 

@@ -9,8 +9,10 @@ use std::{
 };
 
 use rustix::io::Errno;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::warn;
+
+use crate::{clock, exec::cancel::CancelToken};
 
 /// First wait of a job; each further wait is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
@@ -129,14 +131,61 @@ impl Drop for WaitGuard<'_> {
     }
 }
 
+/// Reason why a command was not started.
+#[derive(Debug)]
+pub(crate) enum Unstarted {
+    /// The start failed.
+    Failed(io::Error),
+    /// The job was stopped while the start waited.
+    Stopped,
+    /// The time of the task was over while the start waited because of this error.
+    TimedOut(io::Error),
+}
+
+/// Calls `start` again until it meets no shortage.
+pub(crate) async fn patiently<T, S: Future<Output = io::Result<T>>>(
+    start: impl Fn() -> S,
+    timeout: Duration,
+    shortage: &Shortage,
+    cancel: &CancelToken,
+) -> Result<T, Unstarted> {
+    let mut wait = None;
+    let end = clock::end_of(timeout);
+    loop {
+        let error = match start().await {
+            Err(error) if is_shortage(&error) => error,
+            Err(error) => return Err(Unstarted::Failed(error)),
+            Ok(started) => {
+                shortage.over();
+                return Ok(started);
+            }
+        };
+        let now = Instant::now();
+        if now >= end {
+            return Err(Unstarted::TimedOut(error));
+        }
+        let wait = wait.get_or_insert_with(|| shortage.wait());
+        let next = now + wait.failed(&error, now);
+        tokio::select! {
+            biased;
+            // No process may start after the stop, because others may run the job already.
+            () = cancel.cancelled() => return Err(Unstarted::Stopped),
+            () = sleep_until(next.min(end)) => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::{io, time::Duration};
+    use std::{cell::Cell, future::ready, io, time::Duration};
 
     use rustix::io::Errno;
     use tokio::time::Instant;
 
-    use super::{LASTING, Shortage, is_descriptor_shortage, is_shortage};
+    use super::{LASTING, Shortage, Unstarted, is_descriptor_shortage, is_shortage, patiently};
+    use crate::exec::cancel::CancelToken;
+
+    const LONG: Duration = Duration::from_secs(60);
 
     fn error(errno: Errno) -> io::Error {
         errno.into()
@@ -177,5 +226,41 @@ mod tests {
         assert!(lasting(0, later).is_none() && lasting(1, later).is_some());
         drop(one);
         assert!(lasting(1, later).is_none(), "nobody waits");
+    }
+
+    #[tokio::test]
+    async fn start_retry_ends_with_the_timeout_of_the_task() {
+        let start = || ready(Err::<(), io::Error>(Errno::MFILE.into()));
+        let unstarted =
+            patiently(start, Duration::from_millis(30), &Shortage::default(), &CancelToken::default()).await;
+        assert!(
+            matches!(&unstarted, Err(Unstarted::TimedOut(error)) if error.to_string().contains("open files")),
+            "{unstarted:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn start_retry_stops_after_a_cancellation() {
+        let (starts, cancel) = (Cell::new(0), CancelToken::default());
+        let start = || {
+            starts.set(starts.get() + 1);
+            cancel.cancel();
+            // A second start would succeed.
+            ready(if starts.get() == 1 { Err(io::Error::from(Errno::AGAIN)) } else { Ok(()) })
+        };
+        let unstarted = patiently(start, LONG, &Shortage::default(), &cancel).await;
+        assert!(matches!(unstarted, Err(Unstarted::Stopped)), "{unstarted:?}");
+        assert_eq!(starts.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn start_retry_lasts_until_the_shortage_is_over() {
+        let starts = Cell::new(0);
+        let start = || {
+            starts.set(starts.get() + 1);
+            ready(if starts.get() < 3 { Err(io::Error::from(Errno::AGAIN)) } else { Ok(starts.get()) })
+        };
+        let started = patiently(start, LONG, &Shortage::default(), &CancelToken::default()).await;
+        assert!(matches!(started, Ok(3)), "{started:?}");
     }
 }

@@ -19,9 +19,10 @@ use crate::exec::{
     out_of_memory,
     output_quota::{DiskSpace, QuotaCheck},
     processor_time::{LeaderProcess, ProcessorMeter},
+    resource_wait::Unstarted,
     spool::kept,
     stages::{Stage, StageCommand, Stdout},
-    start::{ExecContext, Out, StartedProcess, TaskInputs, Unstarted, start_with_retry},
+    start::{ExecContext, Out, StartedProcess, TaskInputs, start_with_retry},
     stray_sweep::UnendedProcess,
 };
 

@@ -1,5 +1,4 @@
-//! Starts the processes of a stage. A start that meets a shortage is repeated until the system has
-//! the resources, the job is stopped, or the task times out.
+//! Starts the processes of a stage. A start that meets a shortage is repeated ([`patiently`]).
 
 use std::{collections::HashMap, fs::File, io, os::fd::OwnedFd, path::Path, sync::Arc, time::Duration};
 
@@ -9,34 +8,28 @@ use agenix_protocol::{
     documents::{JobDocument, PlanCache},
 };
 use rustix::io::Errno;
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, sleep_until},
-};
+use tokio::sync::Semaphore;
 
-use crate::{
-    clock,
-    exec::{
-        admission::Admission,
-        cancel::CancelToken,
-        idle::WrittenOutput,
-        job_resources::JobResources,
-        launch::{Launcher, TaskProcess},
-        live_output::OutputStreams,
-        memory_bound::MemoryBounds,
-        output_quota::Quota,
-        pipe::{CountedPipe, PipeCounter, counted_pipe},
-        processor_time::{LimitSource, ProcessorLimit},
-        programs::Programs,
-        provenance::Provenance,
-        resource_wait::{self, Shortage},
-        sandbox::sandboxes::Sandboxes,
-        secrets::{MaskRelay, Secrets, masked_pipe},
-        spool::{Spool, SpoolFile},
-        stages::{StageCommand, Stderr, Stdin, Stdout},
-        streams::{Input, Output, Streams},
-        user_files,
-    },
+use crate::exec::{
+    admission::Admission,
+    cancel::CancelToken,
+    idle::WrittenOutput,
+    job_resources::JobResources,
+    launch::{Launcher, TaskProcess},
+    live_output::OutputStreams,
+    memory_bound::MemoryBounds,
+    output_quota::Quota,
+    pipe::{CountedPipe, PipeCounter, counted_pipe},
+    processor_time::{LimitSource, ProcessorLimit},
+    programs::Programs,
+    provenance::Provenance,
+    resource_wait::{Shortage, Unstarted, patiently},
+    sandbox::sandboxes::Sandboxes,
+    secrets::{MaskRelay, Secrets, masked_pipe},
+    spool::{Spool, SpoolFile},
+    stages::{StageCommand, Stderr, Stdin, Stdout},
+    streams::{Input, Output, Streams},
+    user_files,
 };
 
 /// Context that all jobs of the worker share.
@@ -155,17 +148,6 @@ pub(crate) enum Out {
     Pipe(PipeCounter),
 }
 
-/// Reason why a command was not started.
-#[derive(Debug)]
-pub(crate) enum Unstarted {
-    /// The start failed.
-    Failed(io::Error),
-    /// The job was stopped while the start waited.
-    Stopped,
-    /// The time of the task was over while the start waited because of this error.
-    TimedOut(io::Error),
-}
-
 /// Starts a command, waiting out a shortage of resources as a part of the timeout of the task.
 pub(crate) async fn start_with_retry(
     command: &StageCommand,
@@ -176,39 +158,6 @@ pub(crate) async fn start_with_retry(
 ) -> Result<(StartedProcess, Option<io::PipeReader>), Unstarted> {
     let start = || start(command, before, context, (inputs, launcher));
     patiently(start, command.timeout, &context.shortage, cancel).await
-}
-
-/// Calls `start` again until it meets no shortage.
-pub(crate) async fn patiently<T, S: Future<Output = io::Result<T>>>(
-    start: impl Fn() -> S,
-    timeout: Duration,
-    shortage: &Shortage,
-    cancel: &CancelToken,
-) -> Result<T, Unstarted> {
-    let mut wait = None;
-    let end = clock::end_of(timeout);
-    loop {
-        let error = match start().await {
-            Err(error) if resource_wait::is_shortage(&error) => error,
-            Err(error) => return Err(Unstarted::Failed(error)),
-            Ok(started) => {
-                shortage.over();
-                return Ok(started);
-            }
-        };
-        let now = Instant::now();
-        if now >= end {
-            return Err(Unstarted::TimedOut(error));
-        }
-        let wait = wait.get_or_insert_with(|| shortage.wait());
-        let next = now + wait.failed(&error, now);
-        tokio::select! {
-            biased;
-            // No process may start after the stop, because others may run the job already.
-            () = cancel.cancelled() => return Err(Unstarted::Stopped),
-            () = sleep_until(next.min(end)) => {}
-        }
-    }
 }
 
 async fn start(
@@ -336,52 +285,4 @@ fn unstartable(program: &str, error: io::Error) -> io::Error {
         _ => return error,
     };
     io::Error::new(error.kind(), format!("'{program}': {error}; {remedy}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{cell::Cell, future::ready, io, time::Duration};
-
-    use rustix::io::Errno;
-
-    use super::{Unstarted, patiently};
-    use crate::exec::{cancel::CancelToken, resource_wait::Shortage};
-
-    const LONG: Duration = Duration::from_secs(60);
-
-    #[tokio::test]
-    async fn start_retry_ends_with_the_timeout_of_the_task() {
-        let start = || ready(Err::<(), io::Error>(Errno::MFILE.into()));
-        let unstarted =
-            patiently(start, Duration::from_millis(30), &Shortage::default(), &CancelToken::default()).await;
-        assert!(
-            matches!(&unstarted, Err(Unstarted::TimedOut(error)) if error.to_string().contains("open files")),
-            "{unstarted:?}"
-        );
-    }
-
-    #[tokio::test]
-    async fn start_retry_stops_after_a_cancellation() {
-        let (starts, cancel) = (Cell::new(0), CancelToken::default());
-        let start = || {
-            starts.set(starts.get() + 1);
-            cancel.cancel();
-            // A second start would succeed.
-            ready(if starts.get() == 1 { Err(io::Error::from(Errno::AGAIN)) } else { Ok(()) })
-        };
-        let unstarted = patiently(start, LONG, &Shortage::default(), &cancel).await;
-        assert!(matches!(unstarted, Err(Unstarted::Stopped)), "{unstarted:?}");
-        assert_eq!(starts.get(), 1);
-    }
-
-    #[tokio::test]
-    async fn start_retry_lasts_until_the_shortage_is_over() {
-        let starts = Cell::new(0);
-        let start = || {
-            starts.set(starts.get() + 1);
-            ready(if starts.get() < 3 { Err(io::Error::from(Errno::AGAIN)) } else { Ok(starts.get()) })
-        };
-        let started = patiently(start, LONG, &Shortage::default(), &CancelToken::default()).await;
-        assert!(matches!(started, Ok(3)), "{started:?}");
-    }
 }
