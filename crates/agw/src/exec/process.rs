@@ -33,7 +33,11 @@ pub(crate) struct Process {
     /// Bound of the memory of the job, if it has one.
     memory: Option<Arc<MemoryBound>>,
     io: Option<IoCounters>,
+    /// True once the timeout of the task is over, which then is the cause of its end.
+    timed_out: bool,
     /// Set once the worker has reaped the child.
+    reaped: Option<(Reaped, Option<TransferredBytes>)>,
+    /// Set once the process group of the child has ended, too.
     ended: Option<Ended>,
 }
 
@@ -71,7 +75,9 @@ impl Process {
         // If this fails, the drop of `group` kills the child.
         let exit = Exit::of(leader)?;
         let (started, timeout) = (Instant::now(), command.timeout);
-        Ok(Self { group, exit, started, timeout, oom_kills, memory: memory.cloned(), io, ended: None })
+        let memory = memory.cloned();
+        let (timed_out, reaped, ended) = (false, None, None);
+        Ok(Self { group, exit, started, timeout, oom_kills, memory, io, timed_out, reaped, ended })
     }
 
     /// Returns the first process of the task, until it is reaped.
@@ -80,26 +86,30 @@ impl Process {
     }
 
     /// Waits for the child. After its timeout, its group gets SIGTERM, and SIGKILL after `grace`.
+    /// The call may be dropped at any time, and repeated.
     pub(crate) async fn wait(&mut self, grace: Duration) -> io::Result<Ended> {
         if let Some(ended) = self.ended {
             return Ok(ended);
         }
+        if self.reaped.is_some() || self.timed_out {
+            // A dropped call has begun to end the child.
+            return self.end_now(grace).await;
+        }
         let left = self.timeout.saturating_sub(self.started.elapsed());
-        let ended = match timeout(left, self.exit.wait()).await {
-            Ok(exited) => {
-                let ended = exited.and_then(|()| self.killed())?;
-                let kills = (self.oom_kills, || kills(self.memory.as_ref()));
-                Ended { out_of_memory: out_of_memory::was_cause(ended.exit_code(), kills), ..ended }
-            }
-            Err(_elapsed) => Ended { timed_out: true, ..self.end_now(grace).await? },
+        let Ok(exited) = timeout(left, self.exit.wait()).await else {
+            self.timed_out = true;
+            return self.end_now(grace).await;
         };
+        let ended = exited.and_then(|()| self.killed())?;
+        let kills = (self.oom_kills, || kills(self.memory.as_ref()));
+        let ended = Ended { out_of_memory: out_of_memory::was_cause(ended.exit_code(), kills), ..ended };
         self.ended = Some(ended);
         Ok(ended)
     }
 
     /// Ends the child: SIGTERM for the process group and the escaped processes, then SIGKILL after
     /// `grace` for those that still run. If the first process of the group ends earlier, the other
-    /// processes still have the rest of `grace`.
+    /// processes still have the rest of `grace`. The call may be dropped at any time, and repeated.
     pub(crate) async fn end_now(&mut self, grace: Duration) -> io::Result<Ended> {
         if let Some(ended) = self.ended {
             return Ok(ended);
@@ -108,17 +118,21 @@ impl Process {
         // From here on, a SIGKILL may be that of the worker.
         self.oom_kills = None;
         self.group.terminate();
-        if let Ok(exited) = timeout_at(end, self.exit.wait()).await {
-            exited?;
-            // An unreaped leader is a process of the group, which would not become empty.
-            let reaped = self.reap()?;
-            let _grace_is_over = timeout_at(end, self.group.wait_until_empty()).await;
-            self.group.kill();
-            return Ok(self.ended(reaped));
-        }
+        let reaped = match self.reaped {
+            Some(reaped) => reaped,
+            None => match timeout_at(end, self.exit.wait()).await {
+                // An unreaped leader is a process of the group, which would not become empty.
+                Ok(exited) => exited.and_then(|()| self.reap())?,
+                Err(_elapsed) => {
+                    self.group.kill();
+                    self.exit.wait().await?;
+                    return self.killed();
+                }
+            },
+        };
+        let _grace_is_over = timeout_at(end, self.group.wait_until_empty()).await;
         self.group.kill();
-        self.exit.wait().await?;
-        self.killed()
+        Ok(self.ended(reaped))
     }
 
     /// Kills what the exited child has left in the background, and reaps the child.
@@ -132,14 +146,13 @@ impl Process {
     /// Reaps the exited child. The counters of its bytes exist only until then.
     fn reap(&mut self) -> io::Result<(Reaped, Option<TransferredBytes>)> {
         let bytes = self.io.take().and_then(|counters| counters.read());
-        Ok((self.group.reap_leader()?, bytes))
+        Ok(*self.reaped.insert((self.group.reap_leader()?, bytes)))
     }
 
     fn ended(&mut self, (reaped, bytes): (Reaped, Option<TransferredBytes>)) -> Ended {
         self.group.give_up();
         let ended = Ended::of(&reaped, bytes, self.started.elapsed());
-        self.ended = Some(ended);
-        ended
+        *self.ended.insert(Ended { timed_out: self.timed_out, ..ended })
     }
 }
 

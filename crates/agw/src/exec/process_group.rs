@@ -65,7 +65,7 @@ impl Group {
 
     /// Reaps the leader. From then on its process id may belong to another process.
     pub(super) fn reap_leader(&mut self) -> io::Result<Reaped> {
-        let leader = self.leader.ok_or(Errno::CHILD)?;
+        let leader = self.leader().ok_or(Errno::CHILD)?;
         let reaped = subreaper::reaped(leader, || agenix_sys::reap(leader.as_raw_pid()))?;
         self.has_leader = false;
         Ok(reaped)

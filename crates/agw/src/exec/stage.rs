@@ -172,7 +172,7 @@ async fn exceeded(
 
 /// Ends all processes of the stage at the same time.
 async fn end(running: &mut [StartedProcess], grace: Duration) -> Vec<io::Result<Ended>> {
-    join_all(running.iter_mut().map(|running| running.process.end_now(grace))).await
+    join_all(running.iter_mut().map(|running| running.end_now(grace))).await
 }
 
 /// Appends a line to the stderr of the last task for each process of the job that still runs.
@@ -245,12 +245,12 @@ async fn wait(
         async move {
             let idle_timeout = running.idle_timeout;
             let ended = tokio::select! {
-                ended = running.process.wait(grace) => ended,
-                _ = others_late.changed() => running.process.end_now(grace).await,
-                () = cancel.cancelled() => running.process.end_now(grace).await,
+                ended = running.wait(grace) => ended,
+                _ = others_late.changed() => running.end_now(grace).await,
+                () = cancel.cancelled() => running.end_now(grace).await,
                 () = idle(outputs, idle_timeout) => {
-                    let ended = running.process.end_now(grace).await;
-                    ended.map(|ended| Ended { timed_out: true, idle_timed_out: true, ..ended })
+                    running.idle_timed_out = true;
+                    running.end_now(grace).await
                 }
             };
             if ended.as_ref().is_ok_and(|ended| ended.timed_out) {

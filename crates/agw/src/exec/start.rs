@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use crate::exec::{
     admission::Admission,
     cancel::CancelToken,
+    ended::Ended,
     idle::WrittenOutput,
     job_resources::JobResources,
     launch::{Launcher, TaskProcess},
@@ -123,11 +124,35 @@ pub(crate) struct StartedProcess {
     /// Output whose size the idle timeout watches.
     pub(crate) written: Arc<WrittenOutput>,
     pub(crate) idle_timeout: Option<Duration>,
+    /// True once the idle timeout is over, which then is the cause of its end.
+    pub(crate) idle_timed_out: bool,
     /// Relays that mask its output, of a job with secrets.
     pub(crate) masks: Vec<MaskRelay>,
 }
 
 impl StartedProcess {
+    /// Waits for the task. After its timeout, its processes get SIGTERM, and SIGKILL after `grace`.
+    pub(crate) async fn wait(&mut self, grace: Duration) -> io::Result<Ended> {
+        // A dropped call may have begun to end the task.
+        let ended = if self.idle_timed_out {
+            self.process.end_now(grace).await
+        } else {
+            self.process.wait(grace).await
+        };
+        self.with_cause(ended)
+    }
+
+    /// Ends the task: SIGTERM, then SIGKILL after `grace` for what still runs.
+    pub(crate) async fn end_now(&mut self, grace: Duration) -> io::Result<Ended> {
+        let ended = self.process.end_now(grace).await;
+        self.with_cause(ended)
+    }
+
+    fn with_cause(&self, ended: io::Result<Ended>) -> io::Result<Ended> {
+        let idle_timed_out = self.idle_timed_out;
+        ended.map(|ended| Ended { timed_out: ended.timed_out || idle_timed_out, idle_timed_out, ..ended })
+    }
+
     /// Returns the output files that users can follow.
     pub(crate) fn written(&self, command: &StageCommand) -> OutputStreams {
         let stdout = match &self.stdout {
@@ -228,6 +253,7 @@ async fn start(
         stderr: stderr_file,
         written: Arc::new(written),
         idle_timeout: command.idle_timeout,
+        idle_timed_out: false,
         masks,
     };
     Ok((started, to_next))

@@ -111,6 +111,30 @@ async fn end_kills_processes_after_the_grace() {
     gone(&pid).await;
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn end_goes_on_where_a_dropped_one_was() {
+    subreaper::begin();
+    let dir = tempfile::tempdir().unwrap();
+    let deaf = "sh -c 'trap : TERM; echo > deaf; while :; do sleep 0.02; done'";
+    let script = format!("echo $$ > pid; trap 'exit 5' TERM; {deaf} & wait");
+    // The timeout is over at once, and the end then waits for the process that is deaf.
+    let command = StageCommand { timeout: Duration::ZERO, ..command(dir.path(), &script) };
+    let mut process = started(&command, &JobMark::new());
+    for file in ["pid", "deaf"] {
+        written(&dir.path().join(file)).await;
+    }
+    let pid = written(&dir.path().join("pid")).await;
+    tokio::select! {
+        _ = process.wait(LONG) => panic!("the deaf process has ended"),
+        () = gone(&pid) => {}
+    }
+    let ended = process.end_now(Duration::ZERO).await.unwrap();
+    assert_eq!((ended.exit_code(), ended.timed_out), (5, true));
+    assert!(ended.resources.user_ms.is_some());
+    assert_eq!(process.wait(LONG).await.unwrap(), ended);
+}
+
 #[tokio::test]
 async fn end_reaches_a_stopped_process() {
     let dir = tempfile::tempdir().unwrap();

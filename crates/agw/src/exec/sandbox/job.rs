@@ -139,6 +139,7 @@ impl JobSandbox {
             started,
             timeout: command.timeout,
             oom_kills,
+            timed_out: false,
             ended: None,
         };
         let files = if streams.have_paths() { self.files(&mut task).await? } else { Vec::new() };

@@ -34,32 +34,38 @@ pub(crate) struct SandboxedTask {
     pub(super) timeout: Duration,
     /// [`Supervisor::oom_kills`] before the start. `None` also once the worker ends the task.
     pub(super) oom_kills: Option<u64>,
+    /// True once the timeout of the task is over, which then is the cause of its end.
+    pub(super) timed_out: bool,
     /// Set once the task has ended.
     pub(super) ended: Option<Ended>,
 }
 
 impl SandboxedTask {
     /// Waits for the task. After its timeout, its process group gets SIGTERM, and SIGKILL after
-    /// `grace`.
+    /// `grace`. The call may be dropped at any time, and repeated.
     pub(crate) async fn wait(&mut self, grace: Duration) -> io::Result<Ended> {
         if let Some(ended) = self.ended {
             return Ok(ended);
         }
+        if self.timed_out {
+            // A dropped call has begun to end the task.
+            return self.end_now(grace).await;
+        }
         let left = self.timeout.saturating_sub(self.started.elapsed());
-        let ended = match timeout(left, self.end()).await {
-            Ok(end) => {
-                let ended = self.ended(end?);
-                let kills = (self.oom_kills, || self.supervisor.oom_kills());
-                Ended { out_of_memory: out_of_memory::was_cause(ended.exit_code(), kills), ..ended }
-            }
-            Err(_elapsed) => Ended { timed_out: true, ..self.end_now(grace).await? },
+        let Ok(end) = timeout(left, self.end()).await else {
+            self.timed_out = true;
+            return self.end_now(grace).await;
         };
+        let ended = self.ended(end?);
+        let kills = (self.oom_kills, || self.supervisor.oom_kills());
+        let ended = Ended { out_of_memory: out_of_memory::was_cause(ended.exit_code(), kills), ..ended };
         self.ended = Some(ended);
         Ok(ended)
     }
 
     /// Ends the task: SIGTERM for its process group, then SIGKILL after `grace` if its first
-    /// process still runs. The rest of the group ends with the first process.
+    /// process still runs. The rest of the group ends with the first process. The call may be
+    /// dropped at any time, and repeated.
     pub(crate) async fn end_now(&mut self, grace: Duration) -> io::Result<Ended> {
         if let Some(ended) = self.ended {
             return Ok(ended);
@@ -112,8 +118,7 @@ impl SandboxedTask {
             system: Duration::from_micros(usage.system_us),
         };
         let ended = Ended::of(&reaped, None, self.started.elapsed());
-        self.ended = Some(ended);
-        ended
+        *self.ended.insert(Ended { timed_out: self.timed_out, ..ended })
     }
 }
 
