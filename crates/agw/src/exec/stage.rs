@@ -54,10 +54,9 @@ pub(crate) async fn run(
         let (started, to_next) = match started {
             Ok(started) => started,
             Err(unstarted) => {
-                if !matches!(unstarted, Unstarted::Failed(_)) {
-                    end(&mut running, context.kill_grace).await;
-                }
-                // The drop of `running` kills the processes that still run.
+                let is_failed = matches!(unstarted, Unstarted::Failed(_));
+                // The processes use the resources of the job until they have ended.
+                end(&mut running, if is_failed { Duration::ZERO } else { context.kill_grace }).await;
                 return Err(not_started(command, &unstarted));
             }
         };

@@ -139,9 +139,10 @@ async fn outcome(
     if !matches!(outcome, Ok(Some(_))) {
         // The drop of the work has ended the run of the job, with processes that have escaped.
         stray_sweep::end().await;
-        if hold.is_some() {
-            subreaper::wait_for_abandoned().await;
-        }
+    }
+    if hold.is_some() {
+        // A killed process has the resources of the job until it has ended.
+        subreaper::wait_for_abandoned().await;
     }
     drop(hold);
     outcome.unwrap_or_else(|_panic| {

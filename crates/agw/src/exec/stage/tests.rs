@@ -1,8 +1,74 @@
-//! Tests of a stage.
+//! Tests of a stage, by shell scripts.
+
+use std::{ffi::OsStr, path::Path, sync::Arc, time::Duration};
 
 use agenix_protocol::documents::CapturedOutput;
+use rustix::{
+    io::Errno,
+    process::{WaitId, WaitIdOptions, waitid},
+};
 
-use super::{TaskResult, UnendedProcess, append, name_unended};
+use super::{ExecContext, LiveOutput, Stage, TaskInputs, TaskResult, UnendedProcess, append, name_unended};
+use crate::exec::{
+    cancel::CancelToken,
+    job_mark::JobMark,
+    launch::Launcher,
+    programs::Programs,
+    secrets::Patterns,
+    stages::{StageCommand, Stderr, Stdin, Stdout},
+};
+
+fn shell(directory: &Path, script: &str, stdout: Stdout) -> StageCommand {
+    StageCommand {
+        task_number: 1,
+        program: "sh".into(),
+        args: ["-c", script].map(String::from).to_vec(),
+        env: Vec::new(),
+        secret_env: Vec::new(),
+        cwd: Some(directory.to_str().unwrap().into()),
+        stdin: Stdin::Empty,
+        stdout,
+        stderr: Stderr::Spool,
+        timeout: Duration::from_secs(60),
+        idle_timeout: None,
+        is_last: true,
+    }
+}
+
+/// Runs a stage of `commands`, whose output is masked if there are `patterns`.
+async fn run(
+    context: &ExecContext,
+    commands: Vec<StageCommand>,
+    patterns: Option<&Arc<Patterns>>,
+) -> (Result<Vec<TaskResult>, TaskResult>, TaskInputs) {
+    let (mark, mut inputs) = (JobMark::new(), TaskInputs::default());
+    let launcher =
+        Launcher { mark: &mark, sandbox: None, patterns, processor: None, record: None, resources: None };
+    let stage = Stage { commands, pipefail: true };
+    let (cancel, live_output) = (CancelToken::default(), LiveOutput::default());
+    let ran = super::run(&stage, context, (&mut inputs, launcher), (&cancel, &live_output)).await;
+    (ran, inputs)
+}
+
+fn context(spool: &Path) -> ExecContext {
+    ExecContext::for_tests(spool, Programs::find(OsStr::new("/usr/bin:/bin"), None))
+}
+
+#[tokio::test]
+async fn stage_that_cannot_be_started_has_ended_its_processes() {
+    let dir = tempfile::tempdir().unwrap();
+    let deaf = shell(dir.path(), "trap '' TERM; while :; do sleep 0.02; done", Stdout::Pipe);
+    let absent = StageCommand {
+        task_number: 2,
+        program: "no-such-program".into(),
+        stdin: Stdin::Pipe,
+        ..shell(dir.path(), "", Stdout::Spool)
+    };
+    let (ran, _) = run(&context(dir.path()), vec![deaf, absent], None).await;
+    assert_eq!(ran.unwrap_err().exit_code, 127);
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    assert_eq!(waitid(WaitId::All, options).unwrap_err(), Errno::CHILD, "no child is left");
+}
 
 #[test]
 fn processes_that_still_run_are_named_in_the_last_result() {
