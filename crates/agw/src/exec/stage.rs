@@ -288,7 +288,11 @@ async fn collect(
         Out::File(file) => {
             let is_users = matches!(command.stdout, Stdout::File(_));
             let kept = kept(&file, if is_users { 0 } else { cap }).unwrap_or_else(|error| unreadable(&error));
-            inputs.outputs.insert(command.task_number, file);
+            // No task reads a file of the user as the output of another one. While the file is open
+            // for writing, no task could execute it.
+            if !is_users {
+                inputs.outputs.insert(command.task_number, file);
+            }
             kept
         }
     };

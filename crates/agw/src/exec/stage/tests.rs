@@ -1,6 +1,14 @@
 //! Tests of a stage, by shell scripts.
 
-use std::{ffi::OsStr, path::Path, sync::Arc, time::Duration};
+use std::{
+    ffi::OsStr,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::Command,
+    sync::Arc,
+    time::Duration,
+};
 
 use agenix_protocol::documents::CapturedOutput;
 use rustix::{
@@ -68,6 +76,19 @@ async fn stage_that_cannot_be_started_has_ended_its_processes() {
     assert_eq!(ran.unwrap_err().exit_code, 127);
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     assert_eq!(waitid(WaitId::All, options).unwrap_err(), Errno::CHILD, "no child is left");
+}
+
+#[tokio::test]
+async fn stage_leaves_the_file_of_a_plan_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("program");
+    let file = Stdout::File(program.to_str().unwrap().into());
+    let (ran, inputs) = run(&context(dir.path()), vec![shell(dir.path(), "cat /bin/true", file)], None).await;
+    assert_eq!(ran.unwrap()[0].exit_code, 0);
+    fs::set_permissions(&program, Permissions::from_mode(0o700)).unwrap();
+    // The system refuses a program that is open for writing.
+    assert!(Command::new(&program).status().unwrap().success());
+    assert!(inputs.outputs.is_empty());
 }
 
 #[test]
