@@ -26,6 +26,10 @@ use crate::exec::{
     stray_sweep::UnendedProcess,
 };
 
+/// Maximum wait for the last output of a task that has ended, which its relays still have. Without
+/// `--kill-grace`, this output is not lost either.
+const RELAY_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Runs the stage, and adds its output files to `inputs`. Ends the processes when `cancel` is
 /// cancelled. Returns the result of the task that could not be started as an error.
 pub(crate) async fn run(
@@ -273,7 +277,7 @@ async fn collect(
 ) -> TaskResult {
     let StartedProcess { process, stdout, stderr, masks, .. } = running;
     drop(process);
-    let masked = join_all(masks.into_iter().map(|mask| mask.end(context.kill_grace))).await;
+    let masked = join_all(masks.into_iter().map(|mask| mask.end(RELAY_TIMEOUT))).await;
     let unwritten = masked.into_iter().find_map(Result::err);
     let cap = context.kept_bytes;
     let ended = match ended {
@@ -284,7 +288,7 @@ async fn collect(
         CapturedOutput::inline(format!("agw: the output cannot be read: {error}").into_bytes(), 0)
     };
     let kept_stdout = match stdout {
-        Out::Pipe(counter) => CapturedOutput::inline(Vec::new(), counter.count(context.kill_grace).await),
+        Out::Pipe(counter) => CapturedOutput::inline(Vec::new(), counter.count(RELAY_TIMEOUT).await),
         Out::File(file) => {
             let is_users = matches!(command.stdout, Stdout::File(_));
             let kept = kept(&file, if is_users { 0 } else { cap }).unwrap_or_else(|error| unreadable(&error));

@@ -18,17 +18,21 @@ use crate::exec::relay_pool;
 /// Maximum number of bytes of one read: the default capacity of a pipe.
 const CHUNK: usize = 64 * 1024;
 
+/// Reason for which the output of a task may lack something.
+const HELD_OPEN: &str = "a process that the task has left behind holds its output open, and agw has not masked all of it: \
+    redirect the output of that process";
+
 /// Relay between a task and its spool file.
 pub(crate) struct MaskRelay(oneshot::Receiver<io::Result<()>>);
 
 impl MaskRelay {
     /// Waits at most `timeout_after` for the end: an escaped process may keep the pipe open. An
-    /// error means that the file lacks output of the task.
+    /// error means that the file may lack output of the task.
     pub(crate) async fn end(self, timeout_after: Duration) -> io::Result<()> {
         match timeout(timeout_after, self.0).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_panicked)) => Err(io::Error::other("the relay of its output has ended")),
-            Err(_elapsed) => Ok(()),
+            Err(_elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, HELD_OPEN)),
         }
     }
 }
@@ -95,6 +99,14 @@ mod tests {
         file.rewind().unwrap();
         file.read_to_string(&mut written).unwrap();
         assert!(written == format!("{filler}***{filler}"), "{} bytes", written.len());
+    }
+
+    #[tokio::test]
+    async fn relay_that_does_not_end_is_an_error() {
+        let file = tempfile::tempfile().unwrap();
+        let (_held_open, relay) = masked_pipe(file, patterns()).unwrap();
+        let error = relay.end(Duration::ZERO).await.unwrap_err();
+        assert!(error.to_string().contains("holds its output open"), "{error}");
     }
 
     #[tokio::test]

@@ -91,6 +91,22 @@ async fn stage_leaves_the_file_of_a_plan_closed() {
     assert!(inputs.outputs.is_empty());
 }
 
+#[tokio::test]
+async fn stage_without_grace_has_the_whole_masked_output() {
+    // The task writes all into its pipe and ends. Each byte may begin one of many secrets, so that
+    // the relay has not masked them by then.
+    const BYTES: u64 = 60_000;
+    let secrets: Vec<_> = (0..500).map(|number| format!("\0{number:08}")).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let context = ExecContext { kill_grace: Duration::ZERO, ..context(dir.path()) };
+    let patterns = Arc::new(Patterns::of(secrets.iter().map(String::as_bytes)));
+    let script = format!("head -c {BYTES} /dev/zero");
+    let commands = vec![shell(dir.path(), &script, Stdout::Spool)];
+    let (ran, _) = run(&context, commands, Some(&patterns)).await;
+    let result = ran.unwrap().remove(0);
+    assert_eq!((result.exit_code, result.stdout.total), (0, BYTES));
+}
+
 #[test]
 fn processes_that_still_run_are_named_in_the_last_result() {
     let mut results = [TaskResult::default(), TaskResult::default()];
