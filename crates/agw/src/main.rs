@@ -90,7 +90,9 @@ use crate::{
     jobs::JobPool,
     resources::{Machine, Offer},
     stats::HostStats,
-    worker::{Worker, WorkerEnd, capabilities::CapabilitySearch, lifecycle::Lifecycle, signals::Signals},
+    worker::{
+        Worker, WorkerEnd, capabilities::CapabilitySearch, lifecycle::Lifecycle, signals, signals::Signals,
+    },
 };
 
 const USAGE: u8 = 2;
@@ -195,6 +197,7 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
     let host_stats = Arc::new(host_stats);
     // One thread for the protocol: with several, each message would wake another one.
     let runtime = runtime().map_err(|error| few_threads(&error))?;
+    runtime.block_on(async { signals::survive_file_size_limit() }).map_err(|error| few_threads(&error))?;
     inherited_limit::begin();
     subreaper::begin();
     terminal::give_up();

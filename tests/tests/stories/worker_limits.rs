@@ -67,6 +67,26 @@ fn a_limit_is_raised_for_the_worker_and_not_for_its_tasks() {
     assert_eq!(mapped_after(&lab, "ulimit -Sn 300", &args).expect(0).out, "300\n");
 }
 
+#[test]
+fn a_file_beyond_the_size_limit_fails_its_job_alone() {
+    const BYTES: u64 = 64 << 10;
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let agw = lab.agw(&agq, "w1", &[]);
+    let pid = Pid::from_raw(agw.pid().cast_signed());
+    let limit = Rlimit { current: Some(BYTES), maximum: Some(BYTES) };
+    prlimit(pid, Resource::Fsize, limit).unwrap();
+    let task = r#"{"task_number":1,"command":"wc","args":["-c"],"stdin":"{{input.text}}"}"#;
+    lab.submit_plan(&agq, &format!(r#"{{"plan_id":"wc","max_retries":0,"tasks":[{task}]}}"#));
+    let input = |bytes| format!(r#"[{{"text":"{}"}}]"#, "x".repeat(bytes));
+    lab.submit_action(&agq, "wc", "large", &input(100_000));
+    let job = ended(&lab, &agq, "large");
+    assert!(job["error"].as_str().is_some_and(|error| error.contains("File too large")), "{job}");
+    lab.submit_action(&agq, "wc", "small", &input(1000));
+    let job = ended(&lab, &agq, "small");
+    assert_eq!((&job["status"], &job["attempt"]), (&"completed".into(), &1.into()), "{job}");
+}
+
 fn limit_files(agw: &Agw, files: u64) -> Rlimit {
     let pid = Pid::from_raw(agw.pid().cast_signed());
     let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
