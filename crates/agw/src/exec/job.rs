@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    future::ready,
     pin::pin,
     sync::{
         Arc,
@@ -34,7 +35,7 @@ use crate::exec::{
     processor_time::{LimitSource, ProcessorLimit, ProcessorMeter},
     programs::Programs,
     provenance::JobRecord,
-    resource_wait::{Unstarted, patiently},
+    resource_wait::{RESOURCE_TIMEOUT, Unstarted, patiently},
     result_size::make_room,
     sandbox::{job::JobSandbox, sandboxes::Sandboxes},
     secrets::{JobSecrets, Patterns},
@@ -51,8 +52,6 @@ const STOPPED: &str = "the job was stopped";
 const FILES_OF_SANDBOX: u32 = 2;
 /// Open files of the control group of a job: its events, and its entrance during a start.
 const FILES_OF_CONTROL_GROUP: u32 = 2;
-/// Maximum wait for the resources that a sandbox needs.
-const SANDBOX_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Runs the job in slot `slot`, from 1, and returns the report of its end. After `cancel` was
 /// cancelled, the caller ignores the report. `fetch` returns a blob that the input names, or the
@@ -189,7 +188,7 @@ async fn run_stages<'f>(
         Ok(sandbox) => sandbox,
         Err(reason) => return (Some(reason), Vec::new()),
     };
-    let (memory, memory_limit) = match bound_memory(context, sandbox.as_mut()) {
+    let (memory, memory_limit) = match bound_memory(context, sandbox.as_mut(), cancel).await {
         Ok(bound) => bound,
         Err(reason) => return (Some(reason), Vec::new()),
     };
@@ -254,20 +253,33 @@ async fn fetch_blobs<'f>(
 }
 
 /// Bounds the memory of the job, if it wants a quantity of memory. Returns the bound of a job
-/// without a sandbox, and what the report says of any bound.
-fn bound_memory(
+/// without a sandbox, and what the report says of any bound. Waits out a shortage of resources.
+async fn bound_memory(
     context: &ExecContext,
-    sandbox: Option<&mut JobSandbox>,
+    mut sandbox: Option<&mut JobSandbox>,
+    cancel: &CancelToken,
 ) -> Result<(Option<Arc<MemoryBound>>, Option<MemoryLimit>), String> {
     let bytes = context.resources.as_ref().and_then(|resources| resources.memory);
     let Some(bytes) = bytes else { return Ok((None, None)) };
-    let failed = |error| format!("the memory of the job could not be bounded: {error}");
-    if let Some(sandbox) = sandbox {
-        return Ok((None, Some(sandbox.bound_memory(bytes).map_err(failed)?)));
+    let bound = || {
+        ready(match &mut sandbox {
+            Some(sandbox) => sandbox.bound_memory(bytes).map(|report| (None, Some(report))),
+            None => context.memory_bounds.begin(bytes).map(|bound| {
+                let report = bound.report();
+                (Some(Arc::new(bound)), Some(report))
+            }),
+        })
+    };
+    let bound = patiently(bound, RESOURCE_TIMEOUT, &context.shortage, cancel).await;
+    bound.map_err(|unstarted| why(unstarted, "the memory of the job could not be bounded"))
+}
+
+/// Returns the reason why a job fails before its first task.
+fn why(unstarted: Unstarted, failed: &str) -> String {
+    match unstarted {
+        Unstarted::Stopped => STOPPED.into(),
+        Unstarted::Failed(error) | Unstarted::TimedOut(error) => format!("{failed}: {error}"),
     }
-    let bound = context.memory_bounds.begin(bytes).map_err(failed)?;
-    let report = bound.report();
-    Ok((Some(Arc::new(bound)), Some(report)))
 }
 
 /// Begins the job in its sandbox, if it has one. Waits out a shortage of resources. The error is
@@ -280,13 +292,9 @@ async fn begin(
     let Some(WantedSandbox { sandboxes, profile, programs }) = wanted else { return Ok(None) };
     let hold = context.resources.as_ref().and_then(|resources| resources.hold.clone());
     let begin = || sandboxes.begin(profile, programs.clone(), hold.clone());
-    match patiently(begin, SANDBOX_TIMEOUT, &context.shortage, cancel).await {
-        Ok(sandbox) => Ok(Some(sandbox)),
-        Err(Unstarted::Stopped) => Err(STOPPED.into()),
-        Err(Unstarted::Failed(error) | Unstarted::TimedOut(error)) => {
-            Err(format!("the sandbox '{}' could not be set up: {error}", profile.name))
-        }
-    }
+    let begun = patiently(begin, RESOURCE_TIMEOUT, &context.shortage, cancel).await;
+    let failed = || format!("the sandbox '{}' could not be set up", profile.name);
+    begun.map(Some).map_err(|unstarted| why(unstarted, &failed()))
 }
 
 /// Runs the stages one after the other, until one fails.

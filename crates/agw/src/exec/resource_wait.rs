@@ -131,6 +131,9 @@ impl Drop for WaitGuard<'_> {
     }
 }
 
+/// Maximum wait for the resources that a job needs before its first task.
+pub(crate) const RESOURCE_TIMEOUT: Duration = Duration::from_secs(300);
+
 /// Reason why a command was not started.
 #[derive(Debug)]
 pub(crate) enum Unstarted {
@@ -142,9 +145,9 @@ pub(crate) enum Unstarted {
     TimedOut(io::Error),
 }
 
-/// Calls `start` again until it meets no shortage.
+/// Calls `start` again until it meets no shortage, at most for `timeout`.
 pub(crate) async fn patiently<T, S: Future<Output = io::Result<T>>>(
-    start: impl Fn() -> S,
+    mut start: impl FnMut() -> S,
     timeout: Duration,
     shortage: &Shortage,
     cancel: &CancelToken,

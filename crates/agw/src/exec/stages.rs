@@ -168,7 +168,8 @@ pub(crate) fn open_files(stages: &[Stage]) -> u32 {
         most = most.max(tasks.saturating_mul(FILES_OF_RUNNING).saturating_add(ended));
         ended = ended.saturating_add(tasks.saturating_mul(FILES_OF_ENDED));
     }
-    most.saturating_add(FILES_OF_START)
+    let inputs = u32::try_from(input_blobs(stages).len()).unwrap_or(u32::MAX);
+    most.saturating_add(FILES_OF_START).saturating_add(inputs)
 }
 
 /// Number of further files of a running task whose output is masked: the pipe and the file of the
@@ -297,6 +298,14 @@ mod tests {
         let at = |stage| JobProgress::at(&stages, stage).map(|now| (now.current_task, now.percent));
         assert_eq!([at(0), at(1), at(2)], [Some((1, 0.0)), Some((2, 25.0)), Some((4, 75.0))]);
         assert_eq!(at(3), None);
+    }
+
+    #[test]
+    fn open_files_count_fetched_inputs() {
+        let task = r#"{"task_number":1,"command":"wc","stdin_blob":"{{input.stdin}}"}"#;
+        let hash = "d74981efa70a0c880b8d8c1985d075dbcbf679b99a5f9914e5aaf96b831a9e24";
+        let stages = stages(&plan(task), &format!(r#"{{"stdin":"{hash}"}}"#)).unwrap();
+        assert_eq!(open_files(&stages), 11);
     }
 
     #[test]

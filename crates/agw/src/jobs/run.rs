@@ -89,7 +89,7 @@ impl JobPool {
         let progress = |now: JobProgress| {
             sender.send_replace(Some(now));
         };
-        let fetch = |hash| download::fetch(job, hash, &context.spool, self.reporter.subscribe()).boxed();
+        let fetch = |hash| download::fetch(job, hash, (&context, cancel), self.reporter.subscribe()).boxed();
         let mut under_way = None;
         let update = tokio::select! {
             // The end of the job has priority over its progress.

@@ -1,17 +1,23 @@
 //! Download of the blobs that the input of a job names, before the job starts (ADR 20).
 
-use std::{io, os::unix::fs::FileExt, sync::Arc, time::Duration};
+use std::{future::ready, os::unix::fs::FileExt, sync::Arc, time::Duration};
 
 use agenix_client::ClientError;
 use agenix_protocol::{
     blob::{BlobHash, BlobHasher},
     documents::JobDocument,
+    errors::ErrorKind,
 };
 use tokio::{sync::watch, time::sleep};
 use tracing::debug;
 
 use crate::{
-    exec::spool::{Spool, SpoolFile},
+    exec::{
+        cancel::CancelToken,
+        resource_wait::{RESOURCE_TIMEOUT, Unstarted, patiently},
+        spool::SpoolFile,
+        start::ExecContext,
+    },
     report::{link::ReportLink, upload::Reaction},
 };
 
@@ -19,8 +25,8 @@ use crate::{
 const PIECE_BYTES: u64 = 1024 * 1024;
 /// Pause before agq is asked again after an error.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Maximum number of requests for a piece that the storage of agq cannot read.
-const MAX_FAILED: u32 = 5;
+/// Maximum number of repeated requests for a piece that the storage of agq cannot read.
+const MAX_UNREADABLE: u32 = 5;
 
 /// Received part of a blob.
 struct Received {
@@ -30,26 +36,59 @@ struct Received {
 }
 
 impl Received {
-    /// Appends bytes to the file, and adds them to the hash. Lanes may block on spool files.
-    fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(bytes, self.bytes)?;
+    /// Appends bytes to the file, and adds them to the hash. Waits out a shortage of resources.
+    /// Lanes may block on spool files.
+    async fn add(
+        &mut self,
+        bytes: &[u8],
+        context: &ExecContext,
+        cancel: &CancelToken,
+    ) -> Result<(), Unstarted> {
+        let write = || ready(self.file.write_all_at(bytes, self.bytes));
+        patiently(write, RESOURCE_TIMEOUT, &context.shortage, cancel).await?;
         self.hash.update(bytes);
         self.bytes += bytes.len() as u64;
         Ok(())
     }
 }
 
-/// Fetches a blob into a spool file. Waits for the connection to agq as long as necessary. The
-/// error is the reason for which the job fails.
+/// Repeated requests for a piece that the storage of agq cannot read.
+#[derive(Default)]
+struct UnreadablePiece {
+    offset: u64,
+    requests: u32,
+}
+
+impl UnreadablePiece {
+    /// Returns true if the request for the piece at `offset` is to be repeated after `error`. Only a
+    /// piece that stays unreadable ends a download: any other failure of agq may take its time.
+    fn is_repeated(&mut self, error: &ClientError, offset: u64) -> bool {
+        let is_unreadable =
+            matches!(error, ClientError::Rejected(text) if ErrorKind::of(text) == ErrorKind::BlobStoreFailed);
+        if !is_unreadable {
+            return true;
+        }
+        if offset != self.offset {
+            *self = Self { offset, requests: 0 };
+        }
+        self.requests += 1;
+        self.requests <= MAX_UNREADABLE
+    }
+}
+
+/// Fetches a blob into a spool file. Waits for the connection to agq as long as necessary, and for
+/// resources of this machine. The error is the reason for which the job fails.
 pub(crate) async fn fetch(
     job: &JobDocument,
     hash: BlobHash,
-    spool: &Spool,
+    (context, cancel): (&ExecContext, &CancelToken),
     mut current: watch::Receiver<Option<ReportLink>>,
 ) -> Result<Arc<SpoolFile>, String> {
-    let file = spool.file().map_err(|error| format!("stdin cannot be stored: {error}"))?;
-    let mut received = Received { file: Arc::new(file), hash: BlobHasher::default(), bytes: 0 };
-    let mut failed = 0;
+    let file = || ready(context.spool.file());
+    let file = patiently(file, RESOURCE_TIMEOUT, &context.shortage, cancel).await;
+    let file = Arc::new(file.map_err(|unstarted| unstored(&unstarted))?);
+    let mut received = Received { file, hash: BlobHasher::default(), bytes: 0 };
+    let mut unreadable = UnreadablePiece::default();
     loop {
         let link = current.borrow_and_update().clone();
         let Some(link) = link else {
@@ -58,13 +97,21 @@ pub(crate) async fn fetch(
             }
             continue;
         };
-        let error = match receive(job, hash, &mut received, &link).await {
-            Ok(()) if received.hash.clone().finish() == hash => return Ok(received.file),
-            Ok(()) => return Err(format!("stdin does not have the BLAKE3 hash {hash}")),
+        let error = match receive(job, hash, received.bytes, &link).await {
+            Ok((total, bytes)) => {
+                let added = received.add(&bytes, context, cancel).await;
+                added.map_err(|unstarted| unstored(&unstarted))?;
+                if received.bytes < total {
+                    continue;
+                }
+                let is_whole = received.hash.finish() == hash;
+                let wrong = || format!("stdin does not have the BLAKE3 hash {hash}");
+                return is_whole.then_some(received.file).ok_or_else(wrong);
+            }
             Err(error) => error,
         };
         match Reaction::to(&error) {
-            Reaction::Repeat if failed < MAX_FAILED => failed += 1,
+            Reaction::Repeat if unreadable.is_repeated(&error, received.bytes) => {}
             Reaction::Reconnect => link.close_idle(),
             _ => return Err(format!("stdin cannot be fetched from agq: {error}")),
         }
@@ -73,29 +120,82 @@ pub(crate) async fn fetch(
     }
 }
 
-/// Receives the rest of the blob.
+fn unstored(unstarted: &Unstarted) -> String {
+    match unstarted {
+        Unstarted::Stopped => "the job was stopped".into(),
+        Unstarted::Failed(error) | Unstarted::TimedOut(error) => {
+            format!("stdin cannot be stored in the spool of this worker: {error}")
+        }
+    }
+}
+
+/// Receives the piece from `offset`. Returns the number of bytes of the blob, and the piece. Between
+/// two pieces, others may use the connection: a job that waits for space in the spool must not keep
+/// the uploads from their connections, because an upload releases space.
 async fn receive(
     job: &JobDocument,
     hash: BlobHash,
-    received: &mut Received,
+    offset: u64,
     link: &ReportLink,
-) -> Result<(), ClientError> {
+) -> Result<(u64, Vec<u8>), ClientError> {
     let mut transfer = link.transfer().await?;
-    loop {
-        let range = (received.bytes, PIECE_BYTES);
-        let piece = transfer.connection.job_input((&job.job_id, job.attempt), hash, range).await?;
-        let Some((total, bytes)) = piece else {
-            return Err(ClientError::Unexpected(format!("agq does not know the input {hash} of the job")));
+    let range = (offset, PIECE_BYTES);
+    let piece = transfer.connection.job_input((&job.job_id, job.attempt), hash, range).await?;
+    link.give_back(transfer);
+    match piece {
+        None => Err(ClientError::Unexpected(format!("agq does not know the input {hash} of the job"))),
+        Some((total, bytes)) if bytes.is_empty() && offset < total => {
+            Err(ClientError::Unexpected(format!("agq has only a part of the input {hash}")))
+        }
+        Some(piece) => Ok(piece),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::OsStr, fs::File, sync::Arc};
+
+    use agenix_client::ClientError;
+
+    use super::{BlobHasher, CancelToken, ExecContext, MAX_UNREADABLE, Received, UnreadablePiece, Unstarted};
+    use crate::exec::{programs::Programs, spool::SpoolFile};
+
+    fn unreadable() -> ClientError {
+        ClientError::Rejected("the blob store failed: no such file".into())
+    }
+
+    #[test]
+    fn download_ends_only_at_a_piece_that_stays_unreadable() {
+        let mut piece = UnreadablePiece::default();
+        let other = [
+            ClientError::StoreFailed("the store failed: it is away".into()),
+            ClientError::Rejected("Too many commands: slow down".into()),
+        ];
+        for _ in 0..MAX_UNREADABLE {
+            assert!(piece.is_repeated(&unreadable(), 7));
+            assert!(other.iter().all(|error| piece.is_repeated(error, 7)));
+        }
+        assert!(!piece.is_repeated(&unreadable(), 7));
+        assert!(other.iter().all(|error| piece.is_repeated(error, 7)), "another node may take over");
+        assert!(piece.is_repeated(&unreadable(), 8), "the download goes on");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn download_waits_while_the_disk_is_full() {
+        let dir = tempfile::tempdir().unwrap();
+        let context = ExecContext::for_tests(dir.path(), Programs::find(OsStr::new(""), None));
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let file = Arc::new(SpoolFile::from(full));
+        let mut received = Received { file, hash: BlobHasher::default(), bytes: 0 };
+        let cancel = CancelToken::default();
+        let lasting = async {
+            let reason = context.shortage.wait_until_lasting(|| 1, true).await;
+            cancel.cancel();
+            reason
         };
-        if bytes.is_empty() && received.bytes < total {
-            return Err(ClientError::Unexpected(format!("agq has only a part of the input {hash}")));
-        }
-        received.add(&bytes).map_err(|error| {
-            ClientError::Unexpected(format!("the spool of the worker cannot store it: {error}"))
-        })?;
-        if received.bytes >= total {
-            link.give_back(transfer);
-            return Ok(());
-        }
+        let (added, reason) = tokio::join!(received.add(b"x", &context, &cancel), lasting);
+        assert!(matches!(added, Err(Unstarted::Stopped)), "{added:?}");
+        assert!(reason.contains("No space left"), "the worker gives its jobs back: {reason}");
     }
 }
