@@ -126,9 +126,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    if !config.inherit_files {
-        agenix_sys::keep_from_children();
-    }
+    task_environment::inherit_files(config.inherit_files);
     if let Some(names) = &config.task_env {
         task_environment::restrict_to(names);
     }

@@ -62,6 +62,10 @@ impl Process {
         let mut child = ChildProgram::new(program, &env, stdio);
         child.args = args.iter().map(OsString::as_os_str).collect();
         child.cwd = command.cwd.as_ref().map(|cwd| decode_os(cwd).into());
+        #[cfg(target_os = "linux")]
+        {
+            child.inherits_files = task_environment::inherits_files();
+        }
         let memory = resources.and_then(|resources| resources.memory);
         if let Some(memory) = memory {
             memory.apply(&mut child)?;

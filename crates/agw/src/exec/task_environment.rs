@@ -1,10 +1,13 @@
 //! Environment of tasks: that of the worker without the session key, or only the variables that
-//! the owner of the worker has named (`--task-env`).
+//! the owner of the worker has named (`--task-env`). Tasks inherit open files if the owner wants it.
 
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
-    sync::OnceLock,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// Environment variable that is withheld from every child.
@@ -19,6 +22,24 @@ const PATH: &str = "PATH";
 static NAMED: OnceLock<Vec<(String, OsString)>> = OnceLock::new();
 /// Variables that are withheld from all children: secrets, and those that a policy does not know.
 static WITHHELD: OnceLock<Vec<String>> = OnceLock::new();
+
+/// True if tasks inherit the files that the worker has inherited open.
+static INHERITS_FILES: AtomicBool = AtomicBool::new(false);
+
+/// Lets all further children inherit the files that the worker has inherited open, or closes these
+/// files for them.
+pub(crate) fn inherit_files(is_wanted: bool) {
+    INHERITS_FILES.store(is_wanted, Ordering::Relaxed);
+    if !is_wanted {
+        agenix_sys::keep_from_children();
+    }
+}
+
+/// Returns true if tasks inherit the files that the worker has inherited open.
+#[cfg(target_os = "linux")]
+pub(crate) fn inherits_files() -> bool {
+    INHERITS_FILES.load(Ordering::Relaxed)
+}
 
 /// Restricts the environment of all further children to PATH and the variables `names`.
 pub(crate) fn restrict_to(names: &[String]) {

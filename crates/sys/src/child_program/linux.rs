@@ -39,6 +39,7 @@ struct Steps<'s> {
     stdio: Vec<RawFd>,
     data_limit: Option<libc::rlimit>,
     control_group: Option<RawFd>,
+    inherits_files: bool,
     /// Signals whose default action the child restores.
     reset: &'s [libc::c_int],
     /// Error number of the step that failed, or 0.
@@ -63,6 +64,7 @@ pub(super) fn start(program: ChildProgram<'_>) -> io::Result<i32> {
         stdio: streams.iter().map(AsRawFd::as_raw_fd).collect(),
         data_limit: program.data_limit.map(data_limit).transpose()?,
         control_group: program.control_group.as_ref().map(AsRawFd::as_raw_fd),
+        inherits_files: program.inherits_files,
         reset: signals_to_reset(),
         error: AtomicI32::new(0),
     };
@@ -179,6 +181,10 @@ impl Steps<'_> {
                 if libc::dup2(*descriptor, own) < 0 {
                     return;
                 }
+            }
+            if !self.inherits_files {
+                // Before the steps that may hang. A kernel without the call closes at execve(2).
+                libc::syscall(libc::SYS_close_range, FIRST_OTHER, libc::c_uint::MAX, 0);
             }
             if let Some(cwd) = self.cwd
                 && libc::chdir(cwd.as_ptr()) < 0

@@ -23,7 +23,7 @@ use portable::start;
 /// Program for a child, with what the child does before it executes the program.
 ///
 /// The child leads a process group of its own, has no signals blocked, and ignores only the signals
-/// that this process ignores, without SIGPIPE. It inherits every descriptor without close-on-exec.
+/// that this process ignores, without SIGPIPE.
 #[derive(Debug)]
 pub struct ChildProgram<'p> {
     /// Path of the program. A relative one is relative to `cwd`. `PATH` is not searched.
@@ -42,6 +42,12 @@ pub struct ChildProgram<'p> {
     /// File `cgroup.procs` of the control group that the child joins before it can start others.
     #[cfg(target_os = "linux")]
     pub control_group: Option<File>,
+    /// True if the child inherits every descriptor without close-on-exec. Otherwise it closes its
+    /// copies of all descriptors but stdin, stdout and stderr before it executes the program: an
+    /// execve(2) that hangs would hold the pipes of other children open. Linux before 5.9 does not
+    /// close them. On other systems the child always inherits.
+    #[cfg(target_os = "linux")]
+    pub inherits_files: bool,
 }
 
 impl<'p> ChildProgram<'p> {
@@ -57,6 +63,8 @@ impl<'p> ChildProgram<'p> {
             data_limit: None,
             #[cfg(target_os = "linux")]
             control_group: None,
+            #[cfg(target_os = "linux")]
+            inherits_files: false,
         }
     }
 

@@ -207,6 +207,74 @@ fn child_joins_a_group_before_it_executes_its_program() {
     assert_eq!(child.start().unwrap_err().raw_os_error(), Some(libc::EBADF), "it does not start outside");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn child_that_hangs_before_its_program_holds_nothing_of_others() {
+    use rustix::fs::{OFlags, fcntl_setfl};
+
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("true");
+    fs::copy("/bin/true", &program).unwrap();
+    let (mut from_other, other) = io::pipe().unwrap();
+    fcntl_setfl(&from_other, OFlags::NONBLOCK).unwrap();
+    // Its execve(2) waits for the end of the lease.
+    let leased = Lease::take(&program);
+    let (env, program) = (path(), &program);
+    std::thread::scope(|scope| {
+        let started = scope.spawn(|| {
+            let mut child = ChildProgram::new(program, &env, [null(), null(), null()]);
+            child.args = vec![OsStr::new("true")];
+            child.start()
+        });
+        leased.wait_for_execve();
+        drop(other);
+        assert_eq!(from_other.read(&mut [0]).ok(), Some(0), "the end of the pipe");
+        drop(leased);
+        let pid = started.join().unwrap().unwrap();
+        assert_eq!(reap(pid).unwrap().status.code(), Some(0));
+    });
+}
+
+/// Write lease of a file, which another process cannot open during the lease.
+#[cfg(target_os = "linux")]
+struct Lease(File);
+
+#[cfg(target_os = "linux")]
+impl Lease {
+    fn take(file: &Path) -> Self {
+        // The kernel signals the wait of the other process, by default with a signal that ends this.
+        let file = File::open(file).unwrap();
+        crate::control(&file, crate::F_SETSIG, libc::SIGURG).unwrap();
+        crate::control(&file, libc::F_SETLEASE, libc::F_WRLCK).unwrap();
+        Self(file)
+    }
+
+    /// Waits until another process waits for the end of the lease.
+    #[allow(unsafe_code)]
+    fn wait_for_execve(&self) {
+        use std::os::fd::AsRawFd;
+
+        // SAFETY: the descriptor is open, and the command takes no argument.
+        while unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETLEASE) } == libc::F_WRLCK {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn child_inherits_files_only_if_it_is_told_to() {
+    use std::os::fd::AsRawFd;
+
+    use rustix::io::{FdFlags, fcntl_setfd};
+
+    let file = tempfile::tempfile().unwrap();
+    fcntl_setfd(&file, FdFlags::empty()).unwrap();
+    let script = format!("test -e /proc/self/fd/{} && echo inherited", file.as_raw_fd());
+    assert_eq!(output(&script, |_| ()).0, "");
+    assert_eq!(output(&script, |child| child.inherits_files = true).0, "inherited\n");
+}
+
 #[test]
 fn many_threads_start_children_at_once() {
     std::thread::scope(|scope| {
