@@ -60,7 +60,8 @@ impl ClientError {
                     ErrorKind::NotAuthenticated => {
                         Self::Unauthenticated { address: address.to_owned(), reason: text }
                     }
-                    ErrorKind::TooManyConnections => lost(text),
+                    // agq closes the connection after these.
+                    ErrorKind::TooManyConnections | ErrorKind::CommandIncomplete => lost(text),
                     ErrorKind::StoreFailed => Self::StoreFailed(text),
                     _ => Self::Rejected(text),
                 }
@@ -80,5 +81,27 @@ impl ClientError {
             }
             _ => Self::Unexpected(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ClientError;
+
+    #[test]
+    fn error_before_agq_closes_the_connection_counts_as_a_lost_connection() {
+        let of = |line: &str| {
+            let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
+            ClientError::from_redis("a:1", &reply.and_then(redis::Value::extract_error).unwrap_err())
+        };
+        for line in
+            ["ERR a command was not complete within 5 seconds", "ERR Too many connections from ::1: max 2"]
+        {
+            let error = of(line);
+            assert!(error.is_connection(), "{error:?}");
+        }
+        assert!(
+            matches!(of("ERR Job not found: j"), ClientError::Rejected(text) if text == "Job not found: j")
+        );
     }
 }

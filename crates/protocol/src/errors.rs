@@ -54,6 +54,8 @@ pub enum ErrorKind {
     TooManyConnections,
     /// The client sends commands too fast. agq closes the connection.
     TooManyCommands,
+    /// The command did not arrive completely in time. agq closes the connection.
+    CommandIncomplete,
     /// The key may not use the command.
     NotPermitted,
     /// The connection has no valid key.
@@ -65,7 +67,7 @@ pub enum ErrorKind {
 }
 
 /// Beginnings of error lines. A longer text precedes its own beginning.
-const PREFIXES: [(&str, ErrorKind); 29] = [
+const PREFIXES: [(&str, ErrorKind); 30] = [
     ("Plan already exists", ErrorKind::PlanExists),
     ("Plan not found", ErrorKind::PlanNotFound),
     ("Invalid plan schema", ErrorKind::InvalidPlan),
@@ -90,6 +92,7 @@ const PREFIXES: [(&str, ErrorKind); 29] = [
     ("Message too large", ErrorKind::MessageTooLarge),
     ("Too many connections", ErrorKind::TooManyConnections),
     ("Too many commands", ErrorKind::TooManyCommands),
+    ("a command was not complete within", ErrorKind::CommandIncomplete),
     ("NOPERM", ErrorKind::NotPermitted),
     ("NOAUTH", ErrorKind::NotAuthenticated),
     ("WRONGPASS", ErrorKind::NotAuthenticated),

@@ -16,7 +16,7 @@ use tokio::{
     task::JoinHandle,
     time::sleep,
 };
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 
 use crate::{
     exec::{cancel::CancelToken, job_report, live_output::LargeOutput, stages::JobProgress},
@@ -37,6 +37,9 @@ const REPEAT_PAUSE: Duration = Duration::from_secs(2);
 /// Pause between two progress reports.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
 
+/// Maximum number of repeated reports that agq refuses for a reason that this worker does not know.
+const MAX_REFUSED: u32 = 3;
+
 /// A progress report in flight.
 pub(crate) type StartReport = JoinHandle<Result<(), ClientError>>;
 
@@ -54,6 +57,43 @@ pub(crate) enum Reported {
     BlobMissing,
 }
 
+/// Kind of an error of the report of an end, by the reaction that helps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    /// The job has ended, or belongs to another claim.
+    NotOurs,
+    /// agq does not have a blob that the report names.
+    BlobMissing,
+    /// The connection is lost, or agq no longer knows the worker.
+    Disconnected,
+    /// The message limit of this agq is lower. agq closes the connection.
+    TooLarge,
+    /// The same report may succeed later.
+    Temporary,
+    Other,
+}
+
+impl Refusal {
+    fn of(error: &ClientError) -> Self {
+        let kind = match error {
+            ClientError::Rejected(reason) if is_not_ours(reason) => return Self::NotOurs,
+            ClientError::Rejected(reason) => ErrorKind::of(reason),
+            ClientError::StoreFailed(_) => return Self::Temporary,
+            ClientError::Unexpected(_) => return Self::Other,
+            ClientError::Unreachable { .. }
+            | ClientError::Tls { .. }
+            | ClientError::Unauthenticated { .. } => return Self::Disconnected,
+        };
+        match kind {
+            ErrorKind::BlobNotFound => Self::BlobMissing,
+            ErrorKind::WorkerNotRegistered => Self::Disconnected,
+            ErrorKind::MessageTooLarge => Self::TooLarge,
+            ErrorKind::TooManyCommands | ErrorKind::BlobStoreFailed => Self::Temporary,
+            _ => Self::Other,
+        }
+    }
+}
+
 impl Reporter {
     /// Creates a reporter for the connection in `current`. The reporter notifies `lost` when the
     /// connection is dead, because without a claim in flight only the next heartbeat would notice.
@@ -64,49 +104,48 @@ impl Reporter {
     /// Reports the end of a job, and repeats the report until agq has accepted or refused it.
     /// Returns the reason if the report has to be made again after an upload.
     pub(crate) async fn report(&mut self, job_id: &JobId, mut update: JobUpdate) -> Reported {
-        let (mut json, mut most) = (to_json(&update), MAX_UPDATE_BYTES);
+        let (mut json, mut most, mut refused) = (to_json(&update), MAX_UPDATE_BYTES, 0);
         loop {
             // After a failure, only a newer connection is worth another try.
             let link = self.current.borrow_and_update().clone();
             if let Some(ReportLink { reports: mut connection, .. }) = link {
-                match connection.update_job_json(job_id, json.clone()).await {
-                    Ok(()) => return Reported::Done,
-                    Err(ClientError::Rejected(reason))
-                        if ErrorKind::of(&reason) == ErrorKind::BlobNotFound =>
-                    {
-                        warn!(%job_id, reason, "agq no longer has an output, which is sent again");
+                let Err(error) = connection.update_job_json(job_id, json.clone()).await else {
+                    return Reported::Done;
+                };
+                match Refusal::of(&error) {
+                    Refusal::NotOurs => {
+                        warn!(%job_id, %error, "agq refused the report, and the job no longer belongs to this worker");
+                        return Reported::Done;
+                    }
+                    Refusal::BlobMissing => {
+                        warn!(%job_id, %error, "agq no longer has an output, which is sent again");
                         return Reported::BlobMissing;
                     }
-                    Err(error @ ClientError::Unreachable { .. }) => {
+                    Refusal::Disconnected => {
                         debug!(%job_id, %error, "the report waits for a new connection");
                         self.report_lost_job();
                     }
-                    Err(error @ ClientError::StoreFailed(_)) => {
-                        warn!(%job_id, %error, "the report will be sent again");
-                        sleep(STORE_PAUSE).await;
-                        continue;
-                    }
-                    Err(ClientError::Rejected(reason))
-                        if ErrorKind::of(&reason) == ErrorKind::TooManyCommands =>
-                    {
-                        debug!(%job_id, reason, "the report will be sent again");
-                        sleep(STORE_PAUSE).await;
-                        continue;
-                    }
-                    // The message limit of this agq is lower. agq closes the connection, and the
-                    // next one gets a smaller report.
-                    Err(ClientError::Rejected(reason))
-                        if ErrorKind::of(&reason) == ErrorKind::MessageTooLarge && most > 0 =>
-                    {
+                    Refusal::TooLarge if most > 0 => {
                         most = if most > LEAST_UPDATE_BYTES { most / 4 } else { 0 };
-                        warn!(%job_id, reason, most, "the report is too large for agq; sending it again with shorter output");
+                        warn!(%job_id, %error, most, "the report is too large for agq; sending it again with shorter output");
                         update = job_report::shrunk(update, most);
                         json = to_json(&update);
                         self.report_lost_job();
                     }
-                    Err(error) => {
-                        warn!(%job_id, %error, "agq refused the report, and the job no longer belongs to this worker");
+                    Refusal::Temporary => {
+                        warn!(%job_id, %error, "the report will be sent again");
+                        sleep(STORE_PAUSE).await;
+                        continue;
+                    }
+                    Refusal::TooLarge | Refusal::Other if refused == MAX_REFUSED => {
+                        error!(%job_id, %error, "agq does not accept the report, and the result of the job is lost");
                         return Reported::Done;
+                    }
+                    Refusal::TooLarge | Refusal::Other => {
+                        refused += 1;
+                        warn!(%job_id, %error, "agq refused the report, which will be sent again");
+                        sleep(STORE_PAUSE).await;
+                        continue;
                     }
                 }
             }
@@ -210,12 +249,33 @@ impl Reporter {
 fn is_not_ours(reason: &str) -> bool {
     let kind = ErrorKind::of(reason);
     reason.starts_with("Invalid status transition: ")
-        || matches!(kind, ErrorKind::StaleAttempt | ErrorKind::JobNotFound | ErrorKind::NotHolder)
+        || matches!(
+            kind,
+            ErrorKind::StaleAttempt | ErrorKind::JobNotFound | ErrorKind::JobNotActive | ErrorKind::NotHolder
+        )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_not_ours;
+    use agenix_client::ClientError;
+
+    use super::{Refusal, is_not_ours};
+
+    #[test]
+    fn report_is_dropped_only_if_the_job_is_not_ours() {
+        let of = |text: &str| Refusal::of(&ClientError::Rejected(text.into()));
+        assert_eq!(of("Job not found: job-1"), Refusal::NotOurs);
+        assert_eq!(of("Blob not found: d749"), Refusal::BlobMissing);
+        assert_eq!(of("Worker not registered: w1"), Refusal::Disconnected);
+        assert_eq!(of("Message too large: 9 bytes, and the maximum is 8"), Refusal::TooLarge);
+        assert_eq!(of("Too many commands: slow down"), Refusal::Temporary);
+        assert_eq!(of("the blob store failed: the disk is full"), Refusal::Temporary);
+        assert_eq!(of("Invalid job update: task_results is not an array"), Refusal::Other);
+        let lost = ClientError::Unreachable { address: "a:1".into(), reason: "closed".into() };
+        assert_eq!(Refusal::of(&lost), Refusal::Disconnected);
+        assert_eq!(Refusal::of(&ClientError::StoreFailed("it is away".into())), Refusal::Temporary);
+        assert_eq!(Refusal::of(&ClientError::Unexpected("a number".into())), Refusal::Other);
+    }
 
     #[test]
     fn reporter_recognises_refusals_of_an_invalid_claim() {
