@@ -13,7 +13,7 @@ const PERL: &str = "/usr/bin/perl";
 
 /// Numbers on x86-64 of calls that fail with EPERM, whatever their arguments are.
 #[cfg(target_arch = "x86_64")]
-const CALLS: [u32; 47] = [
+const CALLS: [u32; 83] = [
     425, 426, 427, // io_uring
     321, 323, 298, 212, 175, 313, 176, 246, 320, // bpf, userfaultfd, perf, modules, kexec
     101, 310, 311, 438, 440, 312, 256, 279, // memory of others
@@ -21,6 +21,9 @@ const CALLS: [u32; 47] = [
     304, 303, 300, 301, 179, 163, 167, // handles, quotas, swap
     319, 447, 250, // memfd, keys
     29, 68, 64, 240, // objects of System V and POSIX
+    512, 513, 514, 515, 516, 517, 518, 519, 520, 521, 522, 523, 524, 525, 526, 527, 528,
+    529, // x32 alone
+    530, 531, 532, 533, 534, 535, 536, 537, 538, 539, 540, 541, 542, 543, 544, 545, 546, 547,
 ];
 
 #[cfg(target_arch = "x86_64")]

@@ -2,9 +2,12 @@
 //! allow list would break with each new C library.
 //!
 //! A foreign architecture ends the process. On x86-64, each number is denied once more with the bit
-//! of the x32 interface, which has the same architecture.
+//! of the x32 interface, which has the same architecture, and so are all calls that have a number of
+//! their own there.
 
 use std::collections::BTreeMap;
+#[cfg(target_arch = "x86_64")]
+use std::ops::RangeInclusive;
 
 use libc::c_long;
 use seccompiler::{
@@ -21,6 +24,10 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 /// Bit of a system call of the x32 interface.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 const X32: i64 = 0x4000_0000;
+/// Numbers of calls that only the x32 interface has, such as its ptrace, process_vm_readv, ioctl and
+/// execveat.
+#[cfg(target_arch = "x86_64")]
+const OF_X32: RangeInclusive<c_long> = 512..=547;
 /// Flags of clone(2) that create namespaces: mount, cgroup, UTS, IPC, user, PID, network.
 const NAMESPACE_FLAGS: [u64; 7] =
     [0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000];
@@ -47,6 +54,11 @@ fn filters(has_network: bool) -> Result<[(Rules, i32); 2], BackendError> {
     let mut denied = Rules::new();
     for (_, number) in DENIED.iter().chain(DENIED_OF_ARCHITECTURE) {
         deny(&mut denied, *number, Vec::new());
+    }
+    #[cfg(target_arch = "x86_64")]
+    for number in OF_X32 {
+        // Also without the bit: kernels before 5.4 accept it as well.
+        deny(&mut denied, number, Vec::new());
     }
     deny(&mut denied, libc::SYS_socket, socket_rules(has_network)?);
     let namespaces =
@@ -133,6 +145,16 @@ mod tests {
         for (rules, _) in filters(false).unwrap() {
             let (x32, plain): (Vec<i64>, Vec<i64>) = rules.keys().partition(|&&number| number & X32 != 0);
             assert_eq!(x32, plain.into_iter().map(|number| number | X32).collect::<Vec<_>>());
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn calls_of_x32_alone_are_denied_with_all_arguments() {
+        let [_, (denied, _)] = filters(true).unwrap();
+        // ioctl, ptrace, kexec_load, move_pages, process_vm_readv, process_vm_writev, execveat.
+        for number in [514, 521, 528, 533, 539, 540, 545] {
+            assert_eq!(denied.get(&(number | X32)), Some(&Vec::new()), "{number}");
         }
     }
 }
