@@ -2,8 +2,6 @@
 
 use std::{io, os::fd::OwnedFd, path::Path, sync::Arc, time::Duration};
 
-#[cfg(target_os = "linux")]
-use crate::exec::sandbox::{job::JobSandbox, task::SandboxedTask};
 use crate::exec::{
     ended::Ended,
     job_mark::JobMark,
@@ -11,6 +9,7 @@ use crate::exec::{
     process::Process,
     processor_time::{LeaderProcess, ProcessorMeter},
     provenance::JobRecord,
+    sandbox::{job::JobSandbox, task::SandboxedTask},
     secrets::Patterns,
     stages::StageCommand,
     streams::{Input, Output, Streams},
