@@ -27,7 +27,7 @@ use crate::exec::{
     cancel::CancelToken,
     job_mark::JobMark,
     job_report::{finished, reason},
-    job_resources::TaskResources,
+    job_resources::{JobResources, TaskResources},
     launch::Launcher,
     live_output::LiveOutput,
     memory_bound::MemoryBound,
@@ -193,8 +193,10 @@ async fn run_stages<'f>(
         Err(reason) => return (Some(reason), Vec::new()),
     };
     let resources = context.resources.as_ref();
-    let resources = resources
-        .map(|resources| TaskResources { environment: &resources.environment, memory: memory.as_ref() });
+    let resources = resources.map(|resources| {
+        let JobResources { environment, withheld, .. } = &**resources;
+        TaskResources { environment, withheld, memory: memory.as_ref() }
+    });
     let (patterns, record) = (patterns.as_ref(), record.as_ref());
     let supervisor = sandbox.as_ref().and_then(JobSandbox::supervisor);
     let meter = context.processor_limit.map(|limit| ProcessorMeter::new(limit, mark.run(), supervisor));

@@ -12,6 +12,8 @@ pub(crate) type ResourceHold = Arc<dyn Any + Send + Sync>;
 pub(crate) struct JobResources {
     /// Names and values of variables of all of its tasks. A plan cannot change them.
     pub(crate) environment: Vec<(String, String)>,
+    /// Names of variables that none of its tasks inherits, or has from its plan.
+    pub(crate) withheld: &'static [&'static str],
     /// Maximum memory of the job in bytes, if it wants a quantity of memory.
     pub(crate) memory: Option<u64>,
     /// Reason why the worker never has what the job wants.
@@ -31,6 +33,7 @@ impl JobResources {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TaskResources<'j> {
     pub(crate) environment: &'j [(String, String)],
+    pub(crate) withheld: &'static [&'static str],
     /// Bound of the memory. `None` also for a job in a sandbox, which has a bound of its own.
     pub(crate) memory: Option<&'j Arc<MemoryBound>>,
 }

@@ -148,7 +148,7 @@ mod tests {
     fn worker_that_offers_no_memory_claims_no_control_group() {
         let mut quantities = Quantities::default();
         quantities.set(MEMORY, 0);
-        let bounds = MemoryBounds::claim(&Offer { quantities, gpus: Vec::new() });
+        let bounds = MemoryBounds::claim(&Offer { quantities, ..Offer::default() });
         assert!(bounds.groups.is_none());
     }
 }

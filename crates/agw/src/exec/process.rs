@@ -1,7 +1,14 @@
 //! Child process in a process group of its own. The worker waits for the child until its deadline,
 //! and ends the child with its process group and its escaped processes.
 
-use std::{ffi::OsString, io, os::fd::OwnedFd, path::Path, sync::Arc, time::Duration};
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::fd::OwnedFd,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use agenix_protocol::byte_escape::decode_os;
 use agenix_sys::{ChildProgram, Reaped};
@@ -55,6 +62,9 @@ impl Process {
         let mut env = task_environment::variables();
         env.extend(command.environment().map(|(name, value)| (decode_os(name), decode_os(value))));
         env.insert(VARIABLE.into(), mark.next_value().into());
+        for name in resources.into_iter().flat_map(|resources| resources.withheld) {
+            env.remove(OsStr::new(name));
+        }
         let of_resources = resources.into_iter().flat_map(|resources| resources.environment);
         env.extend(of_resources.map(|(name, value)| (name.into(), value.into())));
         let args: Vec<OsString> =

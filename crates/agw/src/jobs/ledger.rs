@@ -6,7 +6,7 @@ use agenix_protocol::documents::{GPUS, MEMORY, Quantities, amount_text, resource
 
 use crate::{
     exec::job_resources::JobResources,
-    resources::{CUDA_VISIBLE, Offer, ROCR_VISIBLE},
+    resources::{AFTER_ROCR, CUDA_VISIBLE, GpuVariables, Offer, ROCR_VISIBLE},
 };
 
 /// Value of the variables of GPUs that hides all GPUs.
@@ -21,6 +21,7 @@ pub(crate) struct Ledger {
     offered: Quantities,
     free: BTreeMap<String, u64>,
     gpus: Vec<String>,
+    gpu_variables: GpuVariables,
     /// True for each of `gpus` that no job has.
     is_free: Vec<bool>,
 }
@@ -36,9 +37,9 @@ pub(crate) struct Allocation {
 impl Ledger {
     /// Returns a ledger in which all of `offer` is free.
     pub(crate) fn new(offer: &Offer) -> Self {
-        let Offer { quantities, gpus } = offer.clone();
+        let Offer { quantities, gpus, gpu_variables } = offer.clone();
         let free = quantities.iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
-        Self { offered: quantities, free, is_free: vec![true; gpus.len()], gpus }
+        Self { offered: quantities, free, is_free: vec![true; gpus.len()], gpus, gpu_variables }
     }
 
     /// Returns true if `wanted` is free.
@@ -92,15 +93,21 @@ impl Ledger {
             (resource_variable(name), text)
         };
         let mut environment: Vec<_> = quantities.iter().map(variable).collect();
+        let mut withheld: &[&str] = &[];
         // Without GPUs here, a job keeps the variables that the worker has.
         if !self.gpus.is_empty() {
             let ids: Vec<&str> = gpus.iter().map(|&at| self.gpus[at].as_str()).collect();
             let ids = if ids.is_empty() { NO_GPU.to_owned() } else { ids.join(",") };
-            environment.push((CUDA_ORDER.0.into(), CUDA_ORDER.1.into()));
-            environment.extend([CUDA_VISIBLE, ROCR_VISIBLE].map(|name| (name.to_owned(), ids.clone())));
+            if self.gpu_variables == GpuVariables::Both {
+                environment.push((CUDA_ORDER.0.into(), CUDA_ORDER.1.into()));
+                environment.push((CUDA_VISIBLE.into(), ids.clone()));
+            } else {
+                withheld = &AFTER_ROCR;
+            }
+            environment.push((ROCR_VISIBLE.into(), ids));
         }
         let memory = Some(quantities.get(MEMORY)).filter(|&bytes| bytes > 0);
-        JobResources { environment, memory, missing: None, hold: None }
+        JobResources { environment, withheld, memory, missing: None, hold: None }
     }
 }
 
@@ -108,7 +115,7 @@ impl Ledger {
 mod tests {
     use agenix_protocol::documents::{Quantities, parse};
 
-    use super::{Allocation, Ledger, Offer};
+    use super::{AFTER_ROCR, Allocation, GpuVariables, Ledger, Offer};
 
     fn quantities(json: &str) -> Quantities {
         parse(json.as_bytes()).unwrap()
@@ -116,7 +123,8 @@ mod tests {
 
     fn ledger() -> Ledger {
         let quantities = quantities(r#"{"cpus":4,"memory":"8G","gpus":4,"site-licences":3}"#);
-        Ledger::new(&Offer { quantities, gpus: ["0", "1", "2", "GPU-x"].map(String::from).into() })
+        let gpus = ["0", "1", "2", "GPU-x"].map(String::from).into();
+        Ledger::new(&Offer { quantities, gpus, gpu_variables: GpuVariables::Both })
     }
 
     fn gpus(allocation: &Allocation) -> &[usize] {
@@ -182,9 +190,24 @@ mod tests {
         let resources = ledger.job_resources(&allocation);
         assert_eq!(resources.memory, None);
         assert_eq!(lines(&resources)[2..], ["CUDA_VISIBLE_DEVICES=-1", "ROCR_VISIBLE_DEVICES=-1"]);
-        let mut without = Ledger::new(&Offer { quantities: cpus.clone(), gpus: Vec::new() });
+        let mut without = Ledger::new(&Offer { quantities: cpus.clone(), ..Offer::default() });
         let allocation = without.allocate(&cpus).unwrap();
         assert_eq!(lines(&without.job_resources(&allocation)), ["AGX_RESOURCE_CPUS=1"]);
+    }
+
+    #[test]
+    fn tasks_on_amd_see_the_gpus_of_their_job_by_one_variable() {
+        let (gpus, all) = (["0", "1"].map(String::from).into(), quantities(r#"{"gpus":2}"#));
+        let mut ledger =
+            Ledger::new(&Offer { quantities: all, gpus, gpu_variables: GpuVariables::RocrAlone });
+        let one = quantities(r#"{"gpus":1}"#);
+        let first = ledger.allocate(&one).unwrap();
+        let second = ledger.allocate(&one).unwrap();
+        let resources = [first, second].map(|allocation| ledger.job_resources(&allocation));
+        let [first, second] = resources.each_ref().map(|resources| &resources.environment[1..]);
+        let rocr = |id: &str| [("ROCR_VISIBLE_DEVICES".to_owned(), id.to_owned())];
+        assert_eq!((first, second), (&rocr("0")[..], &rocr("1")[..]));
+        assert_eq!(resources[0].withheld, AFTER_ROCR);
     }
 
     #[test]

@@ -317,7 +317,7 @@ mod tests {
     fn slots_start_a_job_once_its_resources_are_free() {
         let mut quantities = Quantities::default();
         quantities.set(CPUS, 4 * HUNDREDTHS);
-        let ledger = Ledger::new(&Offer { quantities, gpus: Vec::new() });
+        let ledger = Ledger::new(&Offer { quantities, ..Offer::default() });
         let (permits, mut slots, now) =
             (Arc::new(Semaphore::new(9)), Slots::new(9, 0, ledger), Instant::now());
         let (first, three) = allocated(slots.assign(wanting(&permits, "three", 3), now));

@@ -9,15 +9,33 @@ pub(crate) const CUDA_VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 /// Environment variable with the AMD GPUs that a process may use.
 pub(crate) const ROCR_VISIBLE: &str = "ROCR_VISIBLE_DEVICES";
 
+/// Variables that AMD's libraries read after [`ROCR_VISIBLE`]. Their indices count the GPUs that
+/// [`ROCR_VISIBLE`] has left.
+pub(crate) const AFTER_ROCR: [&str; 3] = [CUDA_VISIBLE, "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"];
+
+/// Variables by which the tasks of a job see its GPUs alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum GpuVariables {
+    /// [`CUDA_VISIBLE`] and [`ROCR_VISIBLE`]: on a machine of NVIDIA, or of an unknown vendor.
+    #[default]
+    Both,
+    /// [`ROCR_VISIBLE`] without [`AFTER_ROCR`]: on a machine of AMD.
+    RocrAlone,
+}
+
 /// Returns the GPUs below the directory `root`: those of NVIDIA, or those of AMD if there are none.
 /// `variable` returns a variable of the environment of the worker, which may hide some of them.
-pub(super) fn found(root: &Path, variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
-    let nvidia = nvidia(root);
-    let (count, name) = if nvidia > 0 { (nvidia, CUDA_VISIBLE) } else { (amd(root), ROCR_VISIBLE) };
-    match variable(name) {
+pub(super) fn found(root: &Path, variable: impl Fn(&str) -> Option<String>) -> (Vec<String>, GpuVariables) {
+    let (nvidia, amd) = (nvidia(root), amd(root));
+    let (count, name, variables) = match (nvidia, amd) {
+        (0, 1..) => (amd, ROCR_VISIBLE, GpuVariables::RocrAlone),
+        _ => (nvidia, CUDA_VISIBLE, GpuVariables::Both),
+    };
+    let gpus = match variable(name) {
         Some(shown) => visible(&shown, count),
         None => (0..count).map(|index| index.to_string()).collect(),
-    }
+    };
+    (gpus, variables)
 }
 
 /// Returns the number of NVIDIA GPUs. A container may show only their devices.
@@ -67,7 +85,11 @@ fn is_number(text: &str) -> bool {
 mod tests {
     use std::{fs, path::Path};
 
-    use super::{CUDA_VISIBLE, ROCR_VISIBLE, found, visible};
+    use super::{CUDA_VISIBLE, GpuVariables, ROCR_VISIBLE, visible};
+
+    fn found(root: &Path, variable: impl Fn(&str) -> Option<String>) -> Vec<String> {
+        super::found(root, variable).0
+    }
 
     fn directory(root: &Path, path: &str) {
         fs::create_dir_all(root.join(path)).unwrap();
@@ -76,7 +98,7 @@ mod tests {
     #[test]
     fn gpus_of_nvidia_are_listed_by_their_driver_or_are_devices() {
         let root = tempfile::tempdir().unwrap();
-        assert!(found(root.path(), |_| None).is_empty());
+        assert_eq!(super::found(root.path(), |_| None), (Vec::new(), GpuVariables::Both));
         directory(root.path(), "dev");
         for device in ["nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-caps", "null"] {
             fs::write(root.path().join("dev").join(device), "").unwrap();
@@ -86,6 +108,7 @@ mod tests {
             directory(root.path(), &format!("proc/driver/nvidia/gpus/{bus}"));
         }
         assert_eq!(found(root.path(), |_| None), ["0", "1", "2"]);
+        assert_eq!(super::found(root.path(), |_| None).1, GpuVariables::Both);
         let hides = |name: &str| (name == CUDA_VISIBLE).then(|| "2,0".to_owned());
         assert_eq!(found(root.path(), hides), ["2", "0"]);
     }
@@ -102,7 +125,7 @@ mod tests {
         directory(root.path(), "sys/class/kfd/kfd/topology/nodes/3");
         assert_eq!(found(root.path(), |_| None), ["0", "1"]);
         let hides = |name: &str| (name == ROCR_VISIBLE).then(|| "1".to_owned());
-        assert_eq!(found(root.path(), hides), ["1"]);
+        assert_eq!(super::found(root.path(), hides), (vec!["1".into()], GpuVariables::RocrAlone));
         let of_cuda = |name: &str| (name == CUDA_VISIBLE).then(String::new);
         assert_eq!(found(root.path(), of_cuda), ["0", "1"]);
     }

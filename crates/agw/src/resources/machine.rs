@@ -5,7 +5,7 @@ use std::path::Path;
 use agenix_protocol::documents::HUNDREDTHS;
 use sysinfo::System;
 
-use super::gpus;
+use super::gpus::{self, GpuVariables};
 
 /// Unit in which memory is offered.
 const MEBIBYTE: u64 = 1 << 20;
@@ -19,16 +19,19 @@ pub(crate) struct Machine {
     pub(crate) memory: Option<u64>,
     /// Indices or UUIDs of GPUs.
     pub(crate) gpus: Vec<String>,
+    pub(crate) gpu_variables: GpuVariables,
 }
 
 impl Machine {
     /// Examines this machine. Affinity, control groups and the variables that hide GPUs count.
     pub(crate) fn examine() -> Self {
+        let (gpus, gpu_variables) = gpus::found(Path::new("/"), |name| std::env::var(name).ok());
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             cpus: u64::try_from(processors).unwrap_or(1).saturating_mul(HUNDREDTHS),
             memory: if cfg!(target_os = "linux") { memory() } else { None },
-            gpus: gpus::found(Path::new("/"), |name| std::env::var(name).ok()),
+            gpus,
+            gpu_variables,
         }
     }
 }

@@ -4,6 +4,6 @@ mod gpus;
 mod machine;
 mod offer;
 
-pub(crate) use gpus::{CUDA_VISIBLE, ROCR_VISIBLE};
+pub(crate) use gpus::{AFTER_ROCR, CUDA_VISIBLE, GpuVariables, ROCR_VISIBLE};
 pub(crate) use machine::Machine;
 pub(crate) use offer::{DeclaredResource, Offer, parse};

@@ -6,7 +6,7 @@ use agenix_protocol::documents::{
 };
 use anyhow::{Context, bail};
 
-use super::Machine;
+use super::{GpuVariables, Machine};
 
 /// Maximum number of GPUs of a worker, each of which has an entry in memory.
 const MAX_GPUS: u64 = 10_000;
@@ -26,6 +26,7 @@ pub(crate) struct Offer {
     pub(crate) quantities: Quantities,
     /// GPUs by index or UUID, as many as the quantity.
     pub(crate) gpus: Vec<String>,
+    pub(crate) gpu_variables: GpuVariables,
 }
 
 /// Parses `NAME=AMOUNT`, or `gpus=0,1` with indices or UUIDs. A list of one ends with a comma.
@@ -86,7 +87,7 @@ impl Offer {
             bail!("--resource: a worker offers at most {MAX_RESOURCES} resources");
         }
         check_resource_variables(&quantities).context("--resource")?;
-        Ok(Self { quantities, gpus })
+        Ok(Self { quantities, gpus, gpu_variables: machine.gpu_variables })
     }
 }
 
@@ -104,7 +105,8 @@ mod tests {
     use super::{Machine, Offer, parse};
 
     fn machine() -> Machine {
-        Machine { cpus: 800, memory: Some(16 << 30), gpus: vec!["1".into(), "3".into()] }
+        let gpus = vec!["1".into(), "3".into()];
+        Machine { cpus: 800, memory: Some(16 << 30), gpus, ..Machine::default() }
     }
 
     fn offer(declared: &[&str], machine: &Machine) -> Result<(String, Vec<String>), String> {
