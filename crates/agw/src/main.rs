@@ -216,7 +216,7 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
             lifecycle,
             has_own_id: config.has_own_id(),
             ends_when_starved: config.end_with_stdin,
-            outfits: 0,
+            capability_changes: 0,
         };
         worker.run().await.map_err(ExitFailure::Refused)
     });

@@ -45,7 +45,7 @@ pub(crate) struct Slots {
     count: usize,
     /// Maximum number of prefetched jobs per slot.
     most_ahead: u32,
-    pace: PrefetchPolicy,
+    prefetch_policy: PrefetchPolicy,
     ledger: Ledger,
 }
 
@@ -58,7 +58,7 @@ impl Slots {
             waiting: VecDeque::new(),
             count: count as usize,
             most_ahead,
-            pace: PrefetchPolicy::default(),
+            prefetch_policy: PrefetchPolicy::default(),
             ledger,
         }
     }
@@ -66,7 +66,7 @@ impl Slots {
     /// Returns the number of jobs that may be claimed now. While all slots are occupied, the result
     /// is 0 until half of the prefetched jobs have started, because claims in groups cost less.
     pub(crate) fn capacity(&self) -> usize {
-        let most_waiting = self.count * self.pace.ahead(self.most_ahead) as usize;
+        let most_waiting = self.count * self.prefetch_policy.ahead(self.most_ahead) as usize;
         if self.free.is_empty() && self.waiting.len() > most_waiting / 2 {
             return 0;
         }
@@ -86,7 +86,7 @@ impl Slots {
     /// Frees a slot whose job ran for `took`. Returns the oldest waiting job that can start.
     pub(crate) fn release(&mut self, slot: u32, took: Option<Duration>) -> Option<StartableJob> {
         if let Some(took) = took {
-            self.pace.job_ended(took);
+            self.prefetch_policy.job_ended(took);
         }
         self.free.push(slot);
         self.next()
@@ -166,7 +166,7 @@ impl Slots {
     }
 
     pub(crate) fn stalled(&mut self) {
-        self.pace.stalled();
+        self.prefetch_policy.stalled();
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     jobs::JobPool, report::registration::Registration, stats::HostStats, worker::challenge::PendingChallenges,
 };
 
-/// Sends heartbeats until one fails: at the heartbeat interval, and whenever `nudge` is notified.
+/// Sends heartbeats until one fails: at the heartbeat interval, and whenever `wake` is notified.
 /// Carries out directives about jobs and capabilities. Passes all directives to `tell`, because
 /// some are about the worker as a whole.
 pub(crate) async fn run(

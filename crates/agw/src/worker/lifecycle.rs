@@ -28,7 +28,7 @@ pub(crate) enum LifecycleEvent {
     /// The drain state may have changed.
     Ignored,
     /// A capability search has finished.
-    Equipped(FoundCapabilities),
+    CapabilitiesFound(FoundCapabilities),
     /// The worker has to end at once.
     Force,
 }
@@ -73,7 +73,7 @@ impl Lifecycle {
     pub(crate) async fn next(&mut self) -> LifecycleEvent {
         tokio::select! {
             action = self.signals.next() => self.follow(action),
-            found = self.rescan.back() => LifecycleEvent::Equipped(found),
+            found = self.rescan.back() => LifecycleEvent::CapabilitiesFound(found),
             () = passed(self.drain_state.deadline) => LifecycleEvent::Force,
         }
     }

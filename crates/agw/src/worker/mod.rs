@@ -40,7 +40,7 @@ use crate::{
 /// Pause without claims after no task could be started.
 const STARVED_PAUSE: Duration = Duration::from_secs(60);
 /// Maximum time for unregistering, and for ending the processes of abandoned jobs.
-const PARTING: Duration = Duration::from_secs(5);
+const UNREGISTER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The way in which the worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(crate) struct Worker {
     /// True if the worker ends if it cannot start tasks for long: its starter waits for results.
     pub(crate) ends_when_starved: bool,
     /// Number of capability changes so far. agq learns of a change only from a new registration.
-    pub(crate) outfits: u64,
+    pub(crate) capability_changes: u64,
 }
 
 /// Reason why a registration ended.
@@ -72,7 +72,7 @@ enum RegistrationEnd {
     /// The connection is lost, or agq no longer knows the worker.
     Lost(ClientError),
     /// The capabilities have changed, and agq needs a new registration.
-    Equipped(FoundCapabilities),
+    CapabilitiesFound(FoundCapabilities),
     /// No task can be started here, and the worker has given its jobs back.
     Starved,
     /// The worker has to end.
@@ -84,7 +84,7 @@ impl Worker {
     pub(crate) async fn run(mut self) -> Result<WorkerEnd, ClientError> {
         let look = self.lifecycle.search().look();
         match self.attend(look).await {
-            Ok(found) => self.equip(found),
+            Ok(found) => self.set_capabilities(found),
             Err(end) => return Ok(end),
         }
         let mut backoff = Backoff::default();
@@ -92,22 +92,23 @@ impl Worker {
         loop {
             let registration =
                 WorkerRegistration { active_job_ids: Some(self.pool.job_ids()), ..self.registration.clone() };
-            let (server, queues, outfits) = (self.server.clone(), self.queues.clone(), self.outfits);
+            let (server, queues, capability_changes) =
+                (self.server.clone(), self.queues.clone(), self.capability_changes);
             let mut opening = pin!(Registration::open(&server, &registration, &queues));
             let opened = match self.attend(opening.as_mut()).await {
                 Ok(opened) => opened,
                 Err(end) => {
                     // agq may already have the registration, and would expect heartbeats from a
                     // worker that has ended.
-                    if let Ok(Ok((registration, ..))) = timeout(PARTING, opening).await {
-                        part(&registration, end).await;
+                    if let Ok(Ok((registration, ..))) = timeout(UNREGISTER_TIMEOUT, opening).await {
+                        unregister(&registration, end).await;
                     }
                     return Ok(end);
                 }
             };
             let left = match opened {
                 // The capabilities have changed since the registration was sent.
-                Ok(_) if outfits != self.outfits => continue,
+                Ok(_) if capability_changes != self.capability_changes => continue,
                 Ok((registration, claims, directives)) => {
                     backoff.reset();
                     was_registered = true;
@@ -127,8 +128,8 @@ impl Worker {
                     }
                     continue;
                 }
-                RegistrationEnd::Equipped(found) => {
-                    self.equip(found);
+                RegistrationEnd::CapabilitiesFound(found) => {
+                    self.set_capabilities(found);
                     continue;
                 }
                 RegistrationEnd::Lost(error) if !was_registered && self.takes_another_id(&error) => continue,
@@ -168,7 +169,7 @@ impl Worker {
     }
 
     /// Sets the capabilities for the next registration, and the programs of future jobs.
-    fn equip(&mut self, found: FoundCapabilities) {
+    fn set_capabilities(&mut self, found: FoundCapabilities) {
         if found.programs.len() == 0 {
             warn!("no program to offer was found, so the worker keeps its earlier programs; check PATH");
             return;
@@ -177,7 +178,7 @@ impl Worker {
         self.registration.capabilities = Capabilities { tools, agentic_units };
         self.registration.descriptions = found.descriptions;
         self.pool.set_programs(found.programs);
-        self.outfits += 1;
+        self.capability_changes += 1;
     }
 
     /// Waits for `work` while unregistered, and handles events. An error: the worker has to end.
@@ -191,7 +192,7 @@ impl Worker {
                 done = &mut work => return Ok(done),
                 turn = self.lifecycle.next() => match turn {
                     LifecycleEvent::Ignored => {}
-                    LifecycleEvent::Equipped(found) => self.equip(found),
+                    LifecycleEvent::CapabilitiesFound(found) => self.set_capabilities(found),
                     LifecycleEvent::Force => return Err(abandon(&self.pool).await),
                 },
             }
@@ -233,17 +234,17 @@ impl Worker {
                     never = &mut calls => match never {},
                     () = &mut lost => return RegistrationEnd::Lost(lost_at(&self.server)),
                     reason = pool.starved(ends) => return starved(registration, &pool, &reason, ends).await,
-                    () = pool.idle(), if ends => return part(registration, WorkerEnd::Drained).await,
+                    () = pool.idle(), if ends => return unregister(registration, WorkerEnd::Drained).await,
                     _ = told.changed() => self.lifecycle.apply_directives(&told.borrow_and_update()),
                     turn = self.lifecycle.next() => match turn {
                         LifecycleEvent::Ignored => {}
-                        LifecycleEvent::Equipped(found) => {
+                        LifecycleEvent::CapabilitiesFound(found) => {
                             if let Err(error) = hand_back(registration, &pool).await {
                                 debug!(%error, "jobs that were claimed ahead will be returned later");
                             }
-                            return RegistrationEnd::Equipped(found);
+                            return RegistrationEnd::CapabilitiesFound(found);
                         }
-                        LifecycleEvent::Force => return part(registration, abandon(&pool).await).await,
+                        LifecycleEvent::Force => return unregister(registration, abandon(&pool).await).await,
                     },
                 }
             }
@@ -352,13 +353,13 @@ async fn starved(registration: &Registration, pool: &JobPool, reason: &str, ends
         "no task can be started on this machine: {reason}; the jobs are returned to agq. Check `ulimit -n`, `ulimit -u` and the free space of the spool"
     );
     abandon(pool).await;
-    let ended = part(registration, WorkerEnd::Forced).await;
+    let ended = unregister(registration, WorkerEnd::Forced).await;
     if ends { ended } else { RegistrationEnd::Starved }
 }
 
-async fn part(registration: &Registration, end: WorkerEnd) -> RegistrationEnd {
+async fn unregister(registration: &Registration, end: WorkerEnd) -> RegistrationEnd {
     // If agq is down too, it notices the missing heartbeats later.
-    match timeout(PARTING, registration.unregister()).await {
+    match timeout(UNREGISTER_TIMEOUT, registration.unregister()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => warn!(%error, "could not unregister"),
         Err(_elapsed) => warn!("could not unregister: agq does not answer"),
@@ -374,7 +375,7 @@ async fn abandon(pool: &JobPool) -> WorkerEnd {
     }
     let ids: Vec<_> = jobs.iter().map(JobId::as_str).collect();
     warn!(jobs = ids.join(" "), "ending with these jobs unfinished; agq gives them to other workers");
-    if timeout(PARTING, pool.abort()).await.is_err() {
+    if timeout(UNREGISTER_TIMEOUT, pool.abort()).await.is_err() {
         warn!("some processes of these jobs may still be running");
     }
     WorkerEnd::Forced
