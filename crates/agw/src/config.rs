@@ -27,7 +27,7 @@ const MOST_GRACE_SECS: u64 = 31_536_000;
 /// The worker offers the programs on PATH and gets only jobs that it can run. SIGTERM or Ctrl-C
 /// drains the worker: it claims no more jobs, finishes the running ones, and exits. A second signal
 /// ends the running jobs at once. SIGTSTP pauses claiming until SIGCONT. SIGHUP searches PATH
-/// again, and reads the policy again.
+/// again, and reads the policy and the trust file again.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
@@ -107,7 +107,7 @@ pub(crate) struct Config {
     #[arg(long, env = "AGW_TASK_ENV", value_name = "NAME,NAME…", value_delimiter = ',', value_parser = member)]
     pub(crate) task_env: Option<Vec<String>>,
     /// File with the decisions of the owner of this worker, TOML: which jobs run in a sandbox, what
-    /// its profiles permit, the policy, and which secrets which tools get
+    /// its profiles permit, the policy, the trust file, and which secrets which tools get
     #[arg(long, env = "AGW_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// File with the policy of this worker, TOML: the worker refuses jobs that the policy does not

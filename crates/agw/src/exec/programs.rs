@@ -88,7 +88,7 @@ impl Programs {
     pub(crate) fn of_command(&self, command: &str) -> Result<Cow<'_, Path>, io::Error> {
         let not_found = |text: String| io::Error::new(io::ErrorKind::NotFound, text);
         if !command.contains('/') {
-            let missing = || not_found(format!("'{command}' is not among the tools of this worker"));
+            let missing = || not_found(not_offered(command));
             return self.path(command).map(Cow::from).ok_or_else(missing);
         }
         if self.has_paths {
@@ -134,6 +134,13 @@ fn programs_in(directory: &Path) -> Vec<(String, PathBuf)> {
 
 fn is_program(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// Returns the reason why a worker does not run the program `name`, and what to do.
+pub(crate) fn not_offered(name: &str) -> String {
+    format!(
+        "this worker has no program '{name}': install it on the PATH of agw and send SIGHUP to agw, or add it to --tools"
+    )
 }
 
 #[cfg(test)]
@@ -192,7 +199,7 @@ mod tests {
         assert_eq!(paths.of_command("./x").unwrap(), std::path::Path::new("./x"));
         let bytes = paths.of_command("./caf\u{10fee9}").unwrap();
         assert_eq!(bytes.as_os_str().as_bytes(), b"./caf\xe9");
-        assert!(paths.of_command("x").unwrap_err().to_string().contains("not among the tools"));
+        assert!(paths.of_command("x").unwrap_err().to_string().contains("has no program 'x'"));
         assert_eq!(paths.path("./x"), None, "no capability");
     }
 

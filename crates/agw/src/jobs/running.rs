@@ -58,7 +58,7 @@ impl RunningJobs {
     pub(crate) fn cancel(&self, jobs: &[JobId], before: u64) {
         for (_, run) in self.runs.range(..before) {
             if jobs.contains(&run.job_id) && !run.cancel.is_cancelled() {
-                debug!(job_id = %run.job_id, "agq has ordered the end of this run");
+                debug!(job_id = %run.job_id, "agq has directed the end of this run");
                 run.cancel.cancel();
             }
         }

@@ -11,7 +11,7 @@ use agenix_protocol::{
 use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
-use crate::exec::{helper_command, sandbox::job::JobSandbox, start::ExecContext};
+use crate::exec::{helper_command, programs::not_offered, sandbox::job::JobSandbox, start::ExecContext};
 
 /// Maximum run time of a command, less than the ten seconds that agq waits for the answer.
 const BOUND: Duration = Duration::from_secs(8);
@@ -63,7 +63,7 @@ impl PendingChallenges {
 async fn answer(challenge: &Challenge, context: &ExecContext) -> ChallengeAnswer {
     let name = &challenge.command;
     let Some(program) = context.programs.path(name) else {
-        let output = format!("'{name}' is not among the tools of this worker");
+        let output = not_offered(name);
         return ChallengeAnswer { exit_code: NOT_OURS, output };
     };
     // Otherwise, a challenge would be a way around the signatures of plans.
@@ -144,6 +144,6 @@ mod tests {
         assert_eq!(output, ChallengeAnswer { exit_code: 3, output: "broken\n".into() });
         let output = answer(&challenge("a", "cat", &["x"]), &context).await;
         assert_eq!(output.exit_code, 127);
-        assert_eq!(output.output, "'cat' is not among the tools of this worker");
+        assert!(output.output.starts_with("this worker has no program 'cat': "), "{}", output.output);
     }
 }

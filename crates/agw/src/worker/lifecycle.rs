@@ -40,7 +40,7 @@ struct DrainState {
     deadline: Option<Instant>,
     /// A signal has paused claiming.
     is_quiet: bool,
-    /// agq has ordered a drain.
+    /// agq has directed a drain.
     is_drained: bool,
 }
 
@@ -120,12 +120,12 @@ impl DrainState {
 
     fn obey(&mut self, directives: &Directives, deadline: Instant) {
         if directives.terminate && self.deadline.is_none() {
-            info!("draining: agq has ordered this worker to end; no more jobs are claimed");
+            info!("draining: agq has directed this worker to end; no more jobs are claimed");
             self.deadline = Some(deadline);
         }
         match (self.is_drained, directives.drain) {
-            (false, true) => info!("draining: agq has ordered this worker to claim no more jobs"),
-            (true, false) => info!("resumed: agq has ordered this worker to claim jobs again"),
+            (false, true) => info!("draining: agq has directed this worker to claim no more jobs"),
+            (true, false) => info!("resumed: agq has directed this worker to claim jobs again"),
             _ => {}
         }
         self.is_drained = directives.drain;
