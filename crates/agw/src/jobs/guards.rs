@@ -11,13 +11,13 @@ use crate::jobs::{JobPool, ledger::Allocation};
 
 /// Guard of a run until agq has accepted its report. The drop removes the run from the running
 /// jobs, also after a panic: otherwise every heartbeat would name the job.
-pub(crate) struct RunGuard {
+pub(super) struct RunGuard {
     /// A weak reference, because the pool has the guards of jobs that wait for their report.
-    pub(crate) pool: Weak<JobPool>,
+    pub(super) pool: Weak<JobPool>,
     /// Number of the run in `RunningJobs`.
-    pub(crate) number: u64,
+    pub(super) number: u64,
     /// Permit of the job pool.
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    pub(super) permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for RunGuard {

@@ -6,7 +6,7 @@
 //! permits: a permit is taken at the claim and released after the report.
 
 mod directives;
-pub(crate) mod guards;
+mod guards;
 mod ledger;
 pub(crate) mod prefetch;
 pub(crate) mod recent_output;
@@ -238,7 +238,7 @@ impl JobPool {
         let mut batch_timer = BatchTimer::default();
         loop {
             for ended in self.reports.next_batch(&mut batch_timer).await {
-                let number = ended.run.number;
+                let number = ended.number;
                 let mut jobs = locked(&self.jobs);
                 if jobs.running.has(number) {
                     let task = tokio::spawn(ended.report());

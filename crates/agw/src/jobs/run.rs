@@ -61,13 +61,21 @@ impl JobPool {
             let (pool, cancel, live_output) = (Arc::clone(self), cancel.clone(), Arc::clone(&live_output));
             let reporter = Reporter::new(self.reporter.subscribe(), Arc::clone(&self.lost));
             let slot = SlotGuard { pool: Arc::clone(self), number: slot, took: None };
-            let run = RunGuard { pool: Arc::downgrade(self), number, permit: Some(permit) };
+            let run = Box::new(RunGuard { pool: Arc::downgrade(self), number, permit: Some(permit) });
             async move {
                 let work = pool.work((&job, resources), &reporter, (&cancel, &live_output), slot);
                 if let Some((update, large_outputs, under_way)) = outcome(&job, &cancel, hold, work).await {
                     let job_id = job.job_id;
-                    let ended =
-                        FinishedJob { run, job_id, update, large_outputs, reporter, under_way, cancel };
+                    let ended = FinishedJob {
+                        number,
+                        run,
+                        job_id,
+                        update,
+                        large_outputs,
+                        reporter,
+                        under_way,
+                        cancel,
+                    };
                     pool.reports.put(ended);
                 }
             }

@@ -60,8 +60,8 @@ struct UnreadablePiece {
 }
 
 impl UnreadablePiece {
-    /// Returns true if the request for the piece at `offset` is to be repeated after `error`. Only a
-    /// piece that stays unreadable ends a download: any other failure of agq may take its time.
+    /// Returns true if the request for the piece at `offset` is to be repeated after `error`. Only
+    /// a piece that stays unreadable ends a download: any other failure of agq may take its time.
     fn is_repeated(&mut self, error: &ClientError, offset: u64) -> bool {
         let is_unreadable =
             matches!(error, ClientError::Rejected(text) if ErrorKind::of(text) == ErrorKind::BlobStoreFailed);
@@ -129,9 +129,9 @@ fn unstored(unstarted: &Unstarted) -> String {
     }
 }
 
-/// Receives the piece from `offset`. Returns the number of bytes of the blob, and the piece. Between
-/// two pieces, others may use the connection: a job that waits for space in the spool must not keep
-/// the uploads from their connections, because an upload releases space.
+/// Receives the piece from `offset`. Returns the number of bytes of the blob, and the piece.
+/// Between two pieces, others may use the connection: a job that waits for space in the spool must
+/// not keep the uploads from their connections, because an upload releases space.
 async fn receive(
     job: &JobDocument,
     hash: BlobHash,

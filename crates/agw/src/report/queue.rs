@@ -11,7 +11,6 @@ use tokio::{
 
 use crate::{
     exec::cancel::CancelToken,
-    jobs::guards::RunGuard,
     report::{
         batch_timer::BatchTimer,
         reporter::{Reported, Reporter, StartReport},
@@ -21,7 +20,10 @@ use crate::{
 
 /// A finished job that is not yet reported.
 pub(crate) struct FinishedJob {
-    pub(crate) run: RunGuard,
+    /// Number of the run.
+    pub(crate) number: u64,
+    /// Guard of the run. Its drop ends the run.
+    pub(crate) run: Box<dyn Send>,
     pub(crate) job_id: JobId,
     pub(crate) update: JobUpdate,
     pub(crate) large_outputs: LargeOutputs,
@@ -34,7 +36,8 @@ pub(crate) struct FinishedJob {
 impl FinishedJob {
     /// Reports the end of the job unless the job is cancelled, and ends its run.
     pub(crate) async fn report(self) {
-        let Self { run, job_id, mut update, large_outputs, mut reporter, under_way, cancel } = self;
+        let Self { run, number: _, job_id, mut update, large_outputs, mut reporter, under_way, cancel } =
+            self;
         let reported = async {
             if let Some(start) = under_way {
                 // The reply does not matter, but the progress must reach agq before the end.
@@ -92,13 +95,13 @@ impl ReportQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, LazyLock, Weak};
+    use std::sync::{Arc, LazyLock};
 
     use agenix_protocol::documents::JobUpdate;
     use futures_util::FutureExt;
     use tokio::sync::{Semaphore, watch};
 
-    use super::{FinishedJob, ReportQueue, RunGuard};
+    use super::{FinishedJob, ReportQueue};
     use crate::exec::cancel::CancelToken;
     use crate::report::{
         batch_timer::BatchTimer, link::ReportLink, reporter::Reporter, upload::LargeOutputs,
@@ -108,9 +111,9 @@ mod tests {
     static NOWHERE: LazyLock<watch::Sender<Option<ReportLink>>> = LazyLock::new(|| watch::Sender::new(None));
 
     fn ended(permits: &Arc<Semaphore>, number: u64) -> FinishedJob {
-        let permit = Some(Arc::clone(permits).try_acquire_owned().unwrap());
         FinishedJob {
-            run: RunGuard { pool: Weak::new(), number, permit },
+            number,
+            run: Box::new(Arc::clone(permits).try_acquire_owned().unwrap()),
             job_id: format!("job-{number}").parse().unwrap(),
             update: JobUpdate::default(),
             large_outputs: LargeOutputs::default(),
@@ -120,8 +123,8 @@ mod tests {
         }
     }
 
-    fn numbers(leaving: &[FinishedJob]) -> Vec<u64> {
-        leaving.iter().map(|ended| ended.run.number).collect()
+    fn ids(leaving: &[FinishedJob]) -> Vec<&str> {
+        leaving.iter().map(|ended| ended.job_id.as_str()).collect()
     }
 
     #[tokio::test]
@@ -131,10 +134,10 @@ mod tests {
         assert!(reports.next_batch(&mut batch_timer).now_or_never().is_none(), "nothing has ended");
         reports.put(ended(&permits, 1));
         reports.put(ended(&permits, 2));
-        assert_eq!(numbers(&reports.next_batch(&mut batch_timer).await), [1, 2]);
+        assert_eq!(ids(&reports.next_batch(&mut batch_timer).await), ["job-1", "job-2"]);
         assert!(reports.next_batch(&mut batch_timer).now_or_never().is_none(), "all have left");
         reports.put(ended(&permits, 3));
-        assert_eq!(numbers(&reports.next_batch(&mut batch_timer).await), [3]);
+        assert_eq!(ids(&reports.next_batch(&mut batch_timer).await), ["job-3"]);
     }
 
     #[tokio::test]
@@ -145,7 +148,7 @@ mod tests {
         drop(reports.empty());
         assert!(reports.next_batch(&mut batch_timer).now_or_never().is_none());
         reports.put(ended(&permits, 2));
-        assert_eq!(numbers(&reports.next_batch(&mut batch_timer).await), [2]);
+        assert_eq!(ids(&reports.next_batch(&mut batch_timer).await), ["job-2"]);
     }
 
     #[tokio::test]

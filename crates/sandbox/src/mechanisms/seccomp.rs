@@ -2,8 +2,8 @@
 //! allow list would break with each new C library.
 //!
 //! A foreign architecture ends the process. On x86-64, each number is denied once more with the bit
-//! of the x32 interface, which has the same architecture, and so are all calls that have a number of
-//! their own there.
+//! of the x32 interface, which has the same architecture, and so are all calls that have a number
+//! of their own there.
 
 use std::collections::BTreeMap;
 #[cfg(target_arch = "x86_64")]
@@ -24,8 +24,8 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 /// Bit of a system call of the x32 interface.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 const X32: i64 = 0x4000_0000;
-/// Numbers of calls that only the x32 interface has, such as its ptrace, process_vm_readv, ioctl and
-/// execveat.
+/// Numbers of calls that only the x32 interface has, such as its ptrace, process_vm_readv, ioctl
+/// and execveat.
 #[cfg(target_arch = "x86_64")]
 const OF_X32: RangeInclusive<c_long> = 512..=547;
 /// Flags of clone(2) that create namespaces: mount, cgroup, UTS, IPC, user, PID, network.

@@ -242,7 +242,8 @@ struct Lease(File);
 #[cfg(target_os = "linux")]
 impl Lease {
     fn take(file: &Path) -> Self {
-        // The kernel signals the wait of the other process, by default with a signal that ends this.
+        // The kernel signals the wait of the other process, by default with a signal that ends
+        // this.
         let file = File::open(file).unwrap();
         crate::control(&file, crate::F_SETSIG, libc::SIGURG).unwrap();
         crate::control(&file, libc::F_SETLEASE, libc::F_WRLCK).unwrap();
