@@ -5,37 +5,25 @@
 //! against workers nor against attempts. After the clock was set back, deadlines are computed
 //! again, because they come from a later time.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use agenix_protocol::{ids::WorkerId, time::Timestamp};
+use agenix_protocol::time::Timestamp;
 use agenix_rules::{
     job::{self, Job, JobState, RuleOutcome},
     worker::{self, Liveness, Worker},
 };
 use futures_util::future::join3;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, warn};
 
-use super::pause_detector::PauseDetector;
+use super::{orphaned_jobs::requeue_orphaned_jobs, pause_detector::PauseDetector};
 use crate::{
-    app::{AppState, is_connection, node_of},
+    app::AppState,
     error::Result,
     redis,
     service::{
-        approval_decisions::ApprovalRounds,
-        chunked_submission::StalledSubmissions,
-        closed_connections::release_unreturned,
-        halting,
-        job_changes::{if_exists, release_all},
-        jobs::requeue_lost,
-        limits, schedules,
-        timers::fire_due_jobs,
-        worker_messages::publish_worker_event,
-        workers::detach,
-        workflow,
+        approval_decisions::ApprovalRounds, chunked_submission::StalledSubmissions,
+        closed_connections::release_unreturned, halting, job_changes::if_exists, limits, schedules,
+        timers::fire_due_jobs, worker_messages::publish_worker_event, workflow,
     },
     store::{AckLevel, Retention, UnusedRecords},
 };
@@ -266,46 +254,6 @@ async fn prune_dead_worker(app: &AppState, worker: &Worker, now: Timestamp) -> R
         app.outcomes.forget(&worker.worker_id);
     }
     Ok(())
-}
-
-/// Gives the jobs of dead or unregistered workers, and of connections to dead nodes, to other
-/// workers. Looks at all holders, because a crash may have interrupted an earlier round.
-async fn requeue_orphaned_jobs(app: &AppState) -> Result<()> {
-    // The nodes are read last, so that a node that comes meanwhile is among the live nodes.
-    let workers = if app.store.node().is_some() { app.store.worker_records().await? } else { Vec::new() };
-    let holders = app.store.holders().await?;
-    let nodes = app.store.nodes().await?;
-    for worker in workers {
-        let connection = worker.connection.filter(|connection| is_at_a_gone_node(connection, nodes.as_ref()));
-        if let Some(connection) = connection {
-            detach(app, &worker.worker_id, &connection).await?;
-        }
-    }
-    for holder in holders {
-        if is_connection(&holder) {
-            if is_at_a_gone_node(&holder, nodes.as_ref()) {
-                release_all(app, &holder).await?;
-                info!(holder, "the jobs of a connection to a dead node were requeued");
-            }
-            continue;
-        }
-        let Ok(worker_id) = WorkerId::new(holder.as_str()) else { continue };
-        match app.store.worker(&worker_id).await? {
-            Some(worker) if worker.standing == Liveness::Active => continue,
-            Some(_dead) => requeue_lost(app, &holder).await?,
-            None => release_all(app, &holder).await?,
-        }
-        app.waiters.evict(&holder);
-        info!(holder, "the jobs of a dead or unregistered worker were requeued");
-    }
-    Ok(())
-}
-
-/// Returns true for a connection of a node that is not live. Without a name of a node, the connection
-/// is one of the agq on a file whose records were imported.
-fn is_at_a_gone_node(connection: &str, nodes: Option<&HashSet<String>>) -> bool {
-    let Some(nodes) = nodes.filter(|_| is_connection(connection)) else { return false };
-    node_of(connection).is_none_or(|node| !nodes.contains(node))
 }
 
 /// Extends all active attempts by `unseen_ms`, the time that passed unobserved.

@@ -34,8 +34,8 @@ use crate::{
     store::{OpenOptions, postgres},
 };
 
-/// Minimum number of connections to PostgreSQL: one writes jobs, one writes the keys of users, one listens,
-/// and the others read.
+/// Minimum number of connections to PostgreSQL: one writes jobs, one writes the keys of users, one
+/// listens, and the others read.
 const MIN_CONNECTIONS: u32 = 4;
 
 /// agq, the queue server: stores plans and jobs, gives jobs to workers, and loses nothing that it

@@ -59,8 +59,8 @@ pub(crate) async fn retry(app: &AppState, action_id: &ActionId) -> Result<usize>
 }
 
 /// Checks that a retry of each of the jobs would run the plan that the job was submitted with. A
-/// batch over HTTP has several plans, and the plan of an open action may have been replaced. Jobs of
-/// the same plan and lane have the same needs, so one of them is checked.
+/// batch over HTTP has several plans, and the plan of an open action may have been replaced. Jobs
+/// of the same plan and lane have the same needs, so one of them is checked.
 async fn check_plans(app: &AppState, jobs: &[JobId]) -> Result<()> {
     let mut checked = HashSet::new();
     for step in jobs.chunks(READ_STEP) {

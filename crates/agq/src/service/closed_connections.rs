@@ -1,5 +1,5 @@
-//! Return of the jobs that a closed connection held in its own name, and of its claims whose replies
-//! may be lost.
+//! Return of the jobs that a closed connection held in its own name, and of its claims whose
+//! replies may be lost.
 
 use super::{
     job_changes::{release_all, release_unreported},

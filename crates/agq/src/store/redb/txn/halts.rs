@@ -35,8 +35,8 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Ends a ready job that can no longer run: its action is halted, its plan was deleted, or it is
-    /// past its expiry. Returns false if the job can run.
+    /// Ends a ready job that can no longer run: its action is halted, its plan was deleted, or it
+    /// is past its expiry. Returns false if the job can run.
     pub(crate) fn withdraw(&mut self, job: &Job, has_plan: bool, now: Timestamp) -> Result<bool> {
         let ended = if self.cache.halted.contains(job.action_id.as_str()) {
             match job::cancelled_unclaimed(job, now) {
