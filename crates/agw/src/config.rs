@@ -19,7 +19,7 @@ use crate::resources::{self, DeclaredResource};
 /// Tag with the public key that signs provenance.
 pub(crate) const PROVENANCE_KEY: &str = "provenance-key";
 /// Maximum grace period in seconds: one year.
-const MOST_GRACE_SECS: u64 = 31_536_000;
+const MAX_GRACE_SECS: u64 = 31_536_000;
 
 /// Worker of AGEniX: claims jobs from agq, runs their tasks on this machine, and reports the
 /// results.
@@ -132,11 +132,11 @@ pub(crate) struct Config {
     tags: Vec<String>,
     /// Maximum time for running jobs while the worker drains, in seconds, up to a year
     #[arg(long, env = "AGW_GRACE", value_name = "SECONDS", default_value_t = 300,
-        value_parser = clap::value_parser!(u64).range(..=MOST_GRACE_SECS))]
+        value_parser = clap::value_parser!(u64).range(..=MAX_GRACE_SECS))]
     pub(crate) grace: u64,
     /// Time between SIGTERM and SIGKILL for a task that has to end, in seconds, up to a year
     #[arg(long, env = "AGW_KILL_GRACE", value_name = "SECONDS", default_value_t = 5,
-        value_parser = clap::value_parser!(u64).range(..=MOST_GRACE_SECS))]
+        value_parser = clap::value_parser!(u64).range(..=MAX_GRACE_SECS))]
     pub(crate) kill_grace: u64,
     /// Maximum number of bytes of a task's stdout, and of its stderr, that a report has; agw sends
     /// a longer stream to agq in pieces

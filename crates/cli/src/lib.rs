@@ -34,9 +34,9 @@ pub fn parse<T: Parser>() -> T {
     let matches = command.try_get_matches_from_mut(std::env::args_os());
     let parsed = matches.and_then(|matches| T::from_arg_matches(&matches));
     let parsed = parsed.unwrap_or_else(|error| end(&program, &error.format(&mut command)));
-    let open = openable(FEWEST_FILES);
+    let open = openable(MIN_FILES);
     // The program also starts on a system without /dev/null.
-    if open < FEWEST_FILES && Path::new("/dev/null").exists() {
+    if open < MIN_FILES && Path::new("/dev/null").exists() {
         let _unread = writeln!(
             io::stderr(),
             "{program}: the limit of open files allows only {open} more: raise it with `ulimit -n`"
@@ -49,7 +49,7 @@ pub fn parse<T: Parser>() -> T {
 /// Exit code of a process that cannot write its help or version, or that can open too few files.
 const UNUSABLE: i32 = 2;
 /// Number of files that must open before `main`, because tokio panics otherwise.
-const FEWEST_FILES: usize = 8;
+const MIN_FILES: usize = 8;
 
 /// Returns the number of further files that this process can open, up to `most`.
 #[must_use]

@@ -9,7 +9,7 @@ use crate::tls::{check_pair, pem};
 /// Default port, for URLs without a port.
 const DEFAULT_PORT: u16 = 6380;
 /// Maximum number of addresses in a list.
-const MOST_ADDRESSES: usize = 64;
+const MAX_ADDRESSES: usize = 64;
 
 /// Address of an agq.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,8 +69,8 @@ impl Address {
     pub fn parse_all(text: &str) -> Result<Vec<Self>, String> {
         let addresses: Vec<Self> =
             text.split(',').map(|one| Self::parse(one.trim())).collect::<Result<_, _>>()?;
-        if addresses.len() > MOST_ADDRESSES {
-            return Err(format!("{} addresses are given, at most {MOST_ADDRESSES}", addresses.len()));
+        if addresses.len() > MAX_ADDRESSES {
+            return Err(format!("{} addresses are given, at most {MAX_ADDRESSES}", addresses.len()));
         }
         Ok(addresses)
     }

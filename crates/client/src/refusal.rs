@@ -14,7 +14,7 @@ use crate::address::Address;
 /// Maximum wait for the reason.
 const SAYS_WITHIN: Duration = Duration::from_secs(1);
 /// Maximum number of bytes of the reason.
-const MOST_BYTES: u64 = 512;
+const MAX_BYTES: u64 = 512;
 
 /// Opens another connection without writing to it, and returns the reason that agq sends. After a
 /// write to a closed connection, a client could not read the reason. With TLS the result is `None`,
@@ -36,7 +36,7 @@ pub(crate) async fn refusal(address: &Address) -> Option<String> {
 async fn first_line(stream: impl AsyncRead + Unpin) -> Option<String> {
     let mut bytes = Vec::new();
     // A connection reset does not discard the bytes that were read before.
-    let _ended = stream.take(MOST_BYTES).read_to_end(&mut bytes).await;
+    let _ended = stream.take(MAX_BYTES).read_to_end(&mut bytes).await;
     let text = String::from_utf8_lossy(&bytes);
     let line = text.lines().next()?.strip_prefix('-')?;
     Some(line.strip_prefix("ERR ").unwrap_or(line).to_owned())

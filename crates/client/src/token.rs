@@ -9,7 +9,7 @@ use crate::address::Address;
 /// Prefix of a token. The number is the version of the format.
 const PREFIX: &str = "agx1.";
 /// Maximum length of a token in bytes. The largest part is a CA certificate.
-const MOST_BYTES: usize = 64 * 1024;
+const MAX_BYTES: usize = 64 * 1024;
 
 /// Address and credentials of an agq.
 #[derive(Debug, Clone)]
@@ -51,8 +51,8 @@ impl Token {
             let newer = text.starts_with("agx") && text.contains('.');
             return Err(if newer { "it is for a newer agx: install that".into() } else { wrong() });
         };
-        if body.len() > MOST_BYTES {
-            return Err(format!("it has more than {MOST_BYTES} bytes"));
+        if body.len() > MAX_BYTES {
+            return Err(format!("it has more than {MAX_BYTES} bytes"));
         }
         let json = BASE64.decode(body).map_err(|_| wrong())?;
         let fields: TokenFields = serde_json::from_slice(&json).map_err(|_| wrong())?;

@@ -213,8 +213,12 @@ impl Profile {
             }
         }
         for (field, value, least) in self.limits.bounds() {
-            if value < least || value > MOST {
-                return invalid(field, &value.to_string(), &format!("is not between {least} and {MOST}"));
+            if value < least || value > MAX_LIMIT {
+                return invalid(
+                    field,
+                    &value.to_string(),
+                    &format!("is not between {least} and {MAX_LIMIT}"),
+                );
             }
         }
         Ok(())
@@ -224,7 +228,7 @@ impl Profile {
 /// Environment variables that a supervisor sets for each task.
 pub const RESERVED: [&str; 3] = ["HOME", "PATH", "TMPDIR"];
 /// Maximum of each limit, which leaves no room for an overflow.
-const MOST: u64 = 1 << 60;
+const MAX_LIMIT: u64 = 1 << 60;
 
 impl Limits {
     /// Returns the name, the value and the minimum of each limit. With less, the supervisor itself

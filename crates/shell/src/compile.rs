@@ -57,8 +57,8 @@ pub fn compile(text: &str, placeholders: Placeholders<'_>, programs: Programs) -
 
 /// Maximum number of brackets outside of single quotes, and of brackets that begin a substitution.
 /// The parser reads nested `$(` repeatedly, and deep nesting overflows its stack.
-const MOST_BRACKETS: usize = 100;
-const MOST_SUBSTITUTIONS: usize = 8;
+const MAX_BRACKETS: usize = 100;
+const MAX_SUBSTITUTIONS: usize = 8;
 
 /// Refuses text that no pipeline needs and that the parser would need too long for.
 fn check_nesting(text: &str) -> Result<(), Unsupported> {
@@ -82,7 +82,7 @@ fn check_nesting(text: &str) -> Result<(), Unsupported> {
             '`' if !in_single => substitutions += 1,
             _ => {}
         }
-        if brackets > MOST_BRACKETS || substitutions > MOST_SUBSTITUTIONS {
+        if brackets > MAX_BRACKETS || substitutions > MAX_SUBSTITUTIONS {
             return Err(Unsupported::new(
                 (at, at + 1),
                 "the pipeline has too many brackets",

@@ -19,12 +19,12 @@ use crate::{
 };
 
 /// Maximum number of queues with histograms of their own. Their number bounds the time series.
-const MOST_QUEUES: usize = 50;
+const MAX_QUEUES: usize = 50;
 /// Label of all further queues. It is not the name of a queue, because names have no parentheses.
 const OTHER: &str = "(other)";
 /// Maximum number of lanes whose queues are known. The lanes of running jobs are known again after
 /// the next claim from them.
-const MOST_LANES: usize = 10_000;
+const MAX_LANES: usize = 10_000;
 /// Upper bounds of the buckets, in seconds.
 const BUCKETS: [f64; 14] =
     [0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21_600.0];
@@ -97,7 +97,7 @@ impl JobTimes {
 
     fn of_lane(&self, known: &mut Known, lane: u32, queue: &str) -> QueueTimes {
         let times = self.of_queue(known, queue);
-        if known.lanes.len() >= MOST_LANES {
+        if known.lanes.len() >= MAX_LANES {
             known.lanes.clear();
         }
         known.lanes.insert(lane, times.clone());
@@ -105,7 +105,7 @@ impl JobTimes {
     }
 
     fn of_queue(&self, known: &mut Known, queue: &str) -> QueueTimes {
-        let has_room = known.queues.len() < MOST_QUEUES;
+        let has_room = known.queues.len() < MAX_QUEUES;
         let label = if has_room || known.queues.contains_key(queue) { queue } else { OTHER };
         let new = || {
             let labels = [("queue", label.to_owned())];
@@ -147,7 +147,7 @@ mod tests {
         job::{Job, JobParams, JobState, QueuePosition},
     };
 
-    use super::{JobTimes, MOST_QUEUES, run, wait};
+    use super::{JobTimes, MAX_QUEUES, run, wait};
     use crate::store::{Claim, JobChange};
 
     /// Returns a job that was submitted at 1000 ms and claimed 2500 ms later.
@@ -213,13 +213,13 @@ mod tests {
     #[test]
     fn number_of_queues_with_own_histograms_is_bounded() {
         let times = JobTimes::default();
-        for lane in 0..u32::try_from(3 * MOST_QUEUES).unwrap() {
+        for lane in 0..u32::try_from(3 * MAX_QUEUES).unwrap() {
             times.claimed(&claim(lane, &format!("q{lane}")));
         }
         let text = text(&times);
         let counts = || text.lines().filter(|line| line.starts_with("agq_job_wait_seconds_count"));
-        assert_eq!(counts().count(), MOST_QUEUES + 1);
-        let others = 2 * MOST_QUEUES + 1;
+        assert_eq!(counts().count(), MAX_QUEUES + 1);
+        let others = 2 * MAX_QUEUES + 1;
         let others = format!("agq_job_wait_seconds_count{{queue=\"(other)\"}} {others}");
         assert!(counts().any(|line| line == others), "{text}");
     }

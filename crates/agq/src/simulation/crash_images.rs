@@ -38,7 +38,7 @@ const USUAL_LIMITS: SubsetLimits = SubsetLimits { all: 11, random: 200 };
 const BLOB_LIMITS: SubsetLimits = SubsetLimits { all: 3, random: 8 };
 /// Minimum average number of images of a scenario. With fewer, the scenario has hardly written to
 /// the database, and crashes during such writes would not be tested.
-const FEWEST_IMAGES: u64 = 500;
+const MIN_IMAGES: u64 = 500;
 
 pub(super) struct RecordedScenario {
     pub(super) before: Vec<u8>,
@@ -190,7 +190,7 @@ pub(super) fn run(seeds: Range<u64>, steps: u64) -> anyhow::Result<bool> {
         failures.len()
     ));
     failures.iter().for_each(|(seed, message)| say(&format!("  scenario {seed}: {message}")));
-    let is_enough = tried >= (seeds.end - seeds.start) * FEWEST_IMAGES;
+    let is_enough = tried >= (seeds.end - seeds.start) * MIN_IMAGES;
     if !is_enough {
         say(
             "  these are so few that the database was hardly written: is the write-ahead log too large, or flushed too late?",

@@ -26,7 +26,7 @@ use crate::{
 
 /// Queue of these jobs. No other actor claims from it.
 pub(super) const QUEUE: &str = "own";
-const MOST_FETCHED: u64 = 3;
+const MAX_FETCHED: u64 = 3;
 /// Time in which all ended jobs are pruned, in rounds of a second.
 const FORGETTING_ROUNDS: usize = 20;
 /// Kinds of documents that are removed with their jobs.
@@ -121,7 +121,7 @@ impl World {
     }
 
     fn fetch_ojs_jobs(&mut self) -> CheckResult {
-        self.ask_ojs(PendingRequest::Fetched, OjsOperation::Fetch(MOST_FETCHED))
+        self.ask_ojs(PendingRequest::Fetched, OjsOperation::Fetch(MAX_FETCHED))
     }
 
     fn ack_ojs_job(&mut self) -> CheckResult {

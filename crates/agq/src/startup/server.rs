@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Number of connections that agq must be able to accept: those of one worker and of a few agx.
-const FEWEST_CONNECTIONS: usize = 5;
+const MIN_CONNECTIONS: usize = 5;
 
 pub(crate) fn serve(cli: Cli) -> anyhow::Result<()> {
     let config = cli.resolve()?;
@@ -112,9 +112,9 @@ async fn ended(background: &mut JoinSet<()>) -> String {
 
 /// Fails if the limit of open files is so low that clients would wait for ever to be accepted.
 fn check_open_files() -> anyhow::Result<()> {
-    let open = agenix_cli::openable(FEWEST_CONNECTIONS);
+    let open = agenix_cli::openable(MIN_CONNECTIONS);
     anyhow::ensure!(
-        open == FEWEST_CONNECTIONS,
+        open == MIN_CONNECTIONS,
         "the limit of open files allows only {open} connections: raise it with `ulimit -n`"
     );
     Ok(())

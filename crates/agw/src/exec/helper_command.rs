@@ -25,7 +25,7 @@ use crate::exec::{
 };
 
 /// Maximum number of bytes of each stream that are kept.
-const MOST_BYTES: usize = 4096;
+const MAX_BYTES: usize = 4096;
 /// Maximum wait for the last output after the end of the command.
 const OUTPUT_GRACE: Duration = Duration::from_millis(200);
 /// Time between SIGTERM and SIGKILL.
@@ -89,12 +89,12 @@ pub(crate) async fn run(
     Ok(CommandOutput { exit_code: ended.exit_code(), timed_out: ended.timed_out, stdout, stderr })
 }
 
-/// Creates a pipe and a thread that keeps [`MOST_BYTES`] bytes of it, and discards the rest.
+/// Creates a pipe and a thread that keeps [`MAX_BYTES`] bytes of it, and discards the rest.
 fn capture_pipe() -> io::Result<(mpsc::UnboundedReceiver<Vec<u8>>, OwnedFd)> {
     let (mut reader, writer) = io::pipe()?;
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::Builder::new().name("capture".into()).spawn(move || {
-        let (mut piece, mut left) = ([0; MOST_BYTES], MOST_BYTES);
+        let (mut piece, mut left) = ([0; MAX_BYTES], MAX_BYTES);
         // The loop ends when the last process closes the other end.
         while let Ok(count @ 1..) = reader.read(&mut piece) {
             let wanted = count.min(left);
@@ -117,11 +117,11 @@ async fn collect_output(mut receiver: mpsc::UnboundedReceiver<Vec<u8>>) -> Strin
     text(&bytes)
 }
 
-/// Decodes the output, cut to [`MOST_BYTES`]: replacements of invalid UTF-8 lengthen the text.
+/// Decodes the output, cut to [`MAX_BYTES`]: replacements of invalid UTF-8 lengthen the text.
 fn text(bytes: &[u8]) -> String {
     let bytes = String::from_utf8_lossy(bytes).into_owned().into_bytes();
     let mut text = CapturedOutput::whole(bytes);
-    text.truncate(MOST_BYTES);
+    text.truncate(MAX_BYTES);
     String::from_utf8_lossy(&text.bytes).into_owned()
 }
 
@@ -129,7 +129,7 @@ fn text(bytes: &[u8]) -> String {
 mod tests {
     use std::{path::Path, time::Duration};
 
-    use super::{CommandOutput, MOST_BYTES, run, text};
+    use super::{CommandOutput, MAX_BYTES, run, text};
 
     async fn sh(script: &str, bound: Duration) -> CommandOutput {
         let args = ["-c".to_owned(), script.to_owned()];
@@ -142,7 +142,7 @@ mod tests {
         let (stdout, stderr) = ("out\n".to_owned(), "err\n".to_owned());
         assert_eq!(output, CommandOutput { exit_code: 3, timed_out: false, stdout, stderr });
         let output = sh("head -c 100000 /dev/zero", Duration::from_secs(60)).await;
-        assert_eq!(output.stdout.len(), MOST_BYTES);
+        assert_eq!(output.stdout.len(), MAX_BYTES);
     }
 
     #[tokio::test]
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn helper_command_text_is_capped_after_replacing_invalid_utf8() {
-        let text = text(&[0xff; MOST_BYTES]);
-        assert!(text.len() <= MOST_BYTES && text.chars().all(|c| c == '\u{fffd}'), "{}", text.len());
+        let text = text(&[0xff; MAX_BYTES]);
+        assert!(text.len() <= MAX_BYTES && text.chars().all(|c| c == '\u{fffd}'), "{}", text.len());
     }
 }

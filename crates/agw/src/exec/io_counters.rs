@@ -22,7 +22,7 @@ mod linux {
     use super::{Pid, TransferredBytes};
 
     /// Maximum size of the file, which has a few short lines.
-    const MOST_BYTES: usize = 1024;
+    const MAX_BYTES: usize = 1024;
 
     /// Open counters of a process. They can be read until the process is reaped.
     pub(crate) struct IoCounters(File);
@@ -37,7 +37,7 @@ mod linux {
         /// Returns the counts so far. `None` if the kernel refuses them, as it does for a process
         /// that runs as another user.
         pub(crate) fn read(&self) -> Option<TransferredBytes> {
-            let mut text = [0; MOST_BYTES];
+            let mut text = [0; MAX_BYTES];
             let length = self.0.read_at(&mut text, 0).ok()?;
             parse(std::str::from_utf8(text.get(..length)?).ok()?)
         }

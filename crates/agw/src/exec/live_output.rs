@@ -17,7 +17,7 @@ use agenix_protocol::{
 use crate::exec::spool::{SpoolFile, taken};
 
 /// Maximum number of bytes of all streams in one reply.
-pub(crate) const MOST_AT_ONCE: usize = 64 * 1024;
+pub(crate) const MAX_AT_ONCE: usize = 64 * 1024;
 
 /// Output streams of the tasks that have started in the current or just finished attempt.
 #[derive(Default)]
@@ -109,7 +109,7 @@ impl LiveOutput {
         }
     }
 
-    /// Returns the output after `position`, at most [`MOST_AT_ONCE`] bytes of all streams, or of
+    /// Returns the output after `position`, at most [`MAX_AT_ONCE`] bytes of all streams, or of
     /// the stream `only`.
     pub(crate) fn since(
         &self,
@@ -120,7 +120,7 @@ impl LiveOutput {
     ) -> JobOutput {
         // Read first: a job that ends during the reads may still write, for the next request.
         let ended = self.has_ended.load(Ordering::Acquire);
-        let (mut left, mut more, mut tasks) = (MOST_AT_ONCE, false, Vec::new());
+        let (mut left, mut more, mut tasks) = (MAX_AT_ONCE, false, Vec::new());
         for written in &*self.lock() {
             let is_it = |known: &&TaskPosition| known.task_number == written.task_number;
             let known = position.tasks.iter().find(is_it).filter(|_| position.attempt == attempt);
@@ -167,7 +167,7 @@ mod tests {
         documents::{JobOutput, OutputChunk, OutputPosition, TaskPosition, TaskStream},
     };
 
-    use super::{LiveOutput, MOST_AT_ONCE, OutputStreams, SpoolFile};
+    use super::{LiveOutput, MAX_AT_ONCE, OutputStreams, SpoolFile};
 
     fn since(live_output: &LiveOutput, stdout: u64, stderr: u64) -> JobOutput {
         let tasks = vec![TaskPosition { task_number: 1, stdout, stderr }];
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn live_output_is_split_and_ends_with_the_last_piece() {
         let stderr = Arc::new(SpoolFile::from(tempfile::tempfile().unwrap()));
-        (&**stderr).write_all(&vec![7; MOST_AT_ONCE + 1]).unwrap();
+        (&**stderr).write_all(&vec![7; MAX_AT_ONCE + 1]).unwrap();
         let live_output = LiveOutput::default();
         let stderr = Some(stderr);
         live_output.add(OutputStreams {
@@ -239,8 +239,8 @@ mod tests {
         live_output.end();
         let output = since(&live_output, 0, 0);
         assert!(output.more && !output.ended && output.tasks[0].stdout.is_none());
-        assert_eq!(output.tasks[0].stderr.as_ref().unwrap().bytes.len(), MOST_AT_ONCE);
-        let output = since(&live_output, 0, MOST_AT_ONCE as u64);
+        assert_eq!(output.tasks[0].stderr.as_ref().unwrap().bytes.len(), MAX_AT_ONCE);
+        let output = since(&live_output, 0, MAX_AT_ONCE as u64);
         assert!(!output.more && output.ended);
         assert_eq!(output.tasks[0].stderr.as_ref().unwrap().bytes, [7]);
         assert_eq!(since(&live_output, 0, u64::MAX).tasks[0].stderr.as_ref().unwrap().bytes, b"");

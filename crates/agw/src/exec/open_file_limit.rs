@@ -18,7 +18,7 @@ const FILES_A_JOB: u64 = 10;
 /// Open files of a job with several tasks, from which [`needed`] computes the raised limit.
 const FILES_A_LARGE_JOB: u64 = 24;
 /// Maximum number of files that the worker keeps open for followed jobs that have ended.
-const MOST_FOLLOWED: u64 = 256;
+const MAX_FOLLOWED: u64 = 256;
 
 /// Soft limit for tasks, set only if the worker has raised its own limit.
 static LIMIT_OF_TASKS: OnceLock<Rlimit> = OnceLock::new();
@@ -58,7 +58,7 @@ impl OpenFileLimit {
 /// Returns the open files of `slots` slots, and of the `open` files the worker was started with.
 fn needed(slots: u32, open: u64) -> u64 {
     let threads = u64::from(slots.min(MAX_SPAWN_THREADS));
-    open + OWN_FILES + threads * FILES_PER_SPAWN_THREAD + u64::from(slots) * FILES_A_LARGE_JOB + MOST_FOLLOWED
+    open + OWN_FILES + threads * FILES_PER_SPAWN_THREAD + u64::from(slots) * FILES_A_LARGE_JOB + MAX_FOLLOWED
 }
 
 /// Returns what `limit` allows for `slots` slots, or `None` if it is too low for one job.
@@ -69,7 +69,7 @@ fn allowed(slots: u32, limit: u64, open: u64) -> Option<OpenFileLimit> {
     let slots = (left / FILES_A_JOB).min(u64::from(slots));
     // Both conversions succeed, because `slots` is at most 10,000 and `threads` at most 32.
     let (slots, threads) = (u32::try_from(slots).ok()?, u32::try_from(threads).ok()?);
-    let followed_files = usize::try_from((left / 4).min(MOST_FOLLOWED)).ok()?;
+    let followed_files = usize::try_from((left / 4).min(MAX_FOLLOWED)).ok()?;
     let job_files = u32::try_from(left.min(1 << 28)).ok()?;
     (slots > 0).then_some(OpenFileLimit { slots, threads, job_files, followed_files })
 }

@@ -7,7 +7,7 @@ use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::OnceLock};
 use rustix::process::Signal;
 
 /// Maximum size of the file `memory.events`, which has a few short lines.
-const MOST_BYTES: usize = 4096;
+const MAX_BYTES: usize = 4096;
 
 /// File `memory.events` of a control group. It stays open, because each start of a task reads it.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl MemoryEvents {
 
     /// Returns the number of processes of the group that the kernel has killed for lack of memory.
     pub(crate) fn kills(&self) -> Option<u64> {
-        let mut text = [0; MOST_BYTES];
+        let mut text = [0; MAX_BYTES];
         let length = self.0.read_at(&mut text, 0).ok()?;
         parse_kills(std::str::from_utf8(text.get(..length)?).ok()?)
     }

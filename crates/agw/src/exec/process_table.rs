@@ -7,7 +7,7 @@ use rustix::process::{Pid, getpid};
 use crate::exec::job_mark::{RunNumber, run_of};
 
 /// Maximum number of listed processes, because a task may start processes without end.
-const MOST: usize = 100_000;
+const MAX_PROCESSES: usize = 100_000;
 
 /// Fields of `/proc/PID/stat`.
 #[cfg(target_os = "linux")]
@@ -96,10 +96,10 @@ fn ticks(stat: &str) -> Option<u64> {
     fields.take(4).map(|field| field.parse::<u64>().ok()).sum()
 }
 
-/// Adds `roots` and all their descendants to `found`, up to [`MOST`] processes.
+/// Adds `roots` and all their descendants to `found`, up to [`MAX_PROCESSES`] processes.
 pub(crate) fn descendants(mut roots: Vec<Pid>, found: &mut BTreeSet<i32>) {
     while let Some(pid) = roots.pop() {
-        if found.len() < MOST && found.insert(pid.as_raw_pid()) {
+        if found.len() < MAX_PROCESSES && found.insert(pid.as_raw_pid()) {
             let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid())).into_iter().flatten();
             let numbers = threads.flatten().filter_map(|thread| thread.file_name().to_str()?.parse().ok());
             roots.extend(numbers.filter_map(Pid::from_raw).flat_map(|thread| children_of(pid, thread)));

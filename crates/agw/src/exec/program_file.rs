@@ -12,7 +12,7 @@ use std::{
 use sha2::{Digest, Sha256};
 
 /// Maximum number of files whose SHA-256 is kept.
-const MOST_FILES: usize = 256;
+const MAX_FILES: usize = 256;
 
 /// SHA-256 of files that have been read.
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ impl ProgramFiles {
         }
         let digest = digest(path)?;
         let mut known = self.known();
-        if known.len() >= MOST_FILES {
+        if known.len() >= MAX_FILES {
             known.clear();
         }
         known.insert(version, digest.clone());

@@ -19,9 +19,9 @@ use crate::exec::stages::StageCommand;
 const UNIT_PREFIX: &str = "agx-";
 
 /// Maximum number of bytes of a program's name in agq.
-const MOST_NAME_BYTES: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 /// Maximum number of bytes of all names, which the worker sends in one message.
-const MOST_BYTES: usize = 1024 * 1024;
+const MAX_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Programs {
@@ -47,7 +47,7 @@ impl Programs {
                 }
                 // Each name takes two quotes and a comma in JSON.
                 bytes += name.len() + 3;
-                if bytes > MOST_BYTES || !is_legal(&name) {
+                if bytes > MAX_BYTES || !is_legal(&name) {
                     bytes -= name.len() + 3;
                     left_out.push(path);
                     continue;
@@ -69,7 +69,7 @@ impl Programs {
     pub(crate) fn warn_of_gaps(&self) {
         if let Some(first) = self.left_out.first() {
             warn!(
-                "{} programs on PATH are not offered, for example {first:?}: a name may have at most {MOST_NAME_BYTES} bytes and no control characters, and all names together at most {MOST_BYTES} bytes; choose programs with --tools",
+                "{} programs on PATH are not offered, for example {first:?}: a name may have at most {MAX_NAME_BYTES} bytes and no control characters, and all names together at most {MAX_BYTES} bytes; choose programs with --tools",
                 self.left_out.len()
             );
         }
@@ -123,7 +123,7 @@ impl Programs {
 
 /// Returns true if agq accepts `name` as the name of a program.
 fn is_legal(name: &str) -> bool {
-    !name.is_empty() && name.len() <= MOST_NAME_BYTES && !name.contains(|c: char| c.is_control() || c == '/')
+    !name.is_empty() && name.len() <= MAX_NAME_BYTES && !name.contains(|c: char| c.is_control() || c == '/')
 }
 
 fn programs_in(directory: &Path) -> Vec<(String, PathBuf)> {

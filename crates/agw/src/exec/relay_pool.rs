@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Maximum number of idle threads.
-const MOST_IDLE: usize = 16;
+const MAX_IDLE: usize = 16;
 /// Increase of the nice value of relay threads over tasks (nice(2)).
 #[cfg(target_os = "linux")]
 const NICER: i32 = 10;
@@ -43,7 +43,7 @@ fn serve(mut work: RelayTask, reach: &mpsc::Sender<RelayTask>, inbox: &mpsc::Rec
         work();
         {
             let mut idle = idle();
-            if idle.len() >= MOST_IDLE {
+            if idle.len() >= MAX_IDLE {
                 return;
             }
             idle.push(reach.clone());
@@ -72,11 +72,11 @@ fn idle() -> MutexGuard<'static, Vec<mpsc::Sender<RelayTask>>> {
 mod tests {
     use std::sync::{Arc, Barrier, mpsc};
 
-    use super::{MOST_IDLE, run};
+    use super::{MAX_IDLE, run};
 
     #[test]
     fn relays_run_in_parallel_on_reused_threads() {
-        let count = 2 * MOST_IDLE;
+        let count = 2 * MAX_IDLE;
         for _round in 0..3 {
             let (all, (sender, receiver)) = (Arc::new(Barrier::new(count)), mpsc::channel());
             for _ in 0..count {

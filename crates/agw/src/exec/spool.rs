@@ -28,7 +28,7 @@ use crate::exec::output_quota::DiskSpace;
 /// File that is always empty.
 const NOTHING: &str = "/dev/null";
 /// Maximum number of empty files in the pool.
-const MOST_FREE: usize = 64;
+const MAX_FREE: usize = 64;
 
 /// Directory of the spool files, and the pool of recycled files.
 #[derive(Debug, Clone)]
@@ -54,7 +54,7 @@ impl FilePool {
             return;
         }
         let mut free = self.free();
-        if free.len() < MOST_FREE {
+        if free.len() < MAX_FREE {
             free.push(file);
         }
     }
@@ -303,8 +303,8 @@ mod tests {
     fn spool_pool_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::new(dir.path());
-        let many: Vec<_> = (0..=super::MOST_FREE).map(|_| spool.file().unwrap()).collect();
+        let many: Vec<_> = (0..=super::MAX_FREE).map(|_| spool.file().unwrap()).collect();
         drop(many);
-        assert_eq!(spool.0.free().len(), super::MOST_FREE);
+        assert_eq!(spool.0.free().len(), super::MAX_FREE);
     }
 }

@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// Maximum wait for a slot. After it, jobs count as long, and another worker should run this one.
-const MOST_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Interval between two checks whether a shortage is over.
 const SHORTAGE_LOOK: Duration = Duration::from_secs(1);
 /// Maximum number of unreported jobs per slot. At this bound, the worker claims no more jobs.
@@ -77,7 +77,7 @@ struct Jobs {
 pub(crate) enum ClaimStopped {
     /// Claiming failed.
     Failed(ClientError),
-    /// A prefetched job has waited longer than [`MOST_WAIT`].
+    /// A prefetched job has waited longer than [`MAX_WAIT`].
     Stuck,
 }
 
@@ -175,16 +175,16 @@ impl JobPool {
         locked(&self.jobs).slots.capacity().min(self.permits.available_permits())
     }
 
-    /// Waits until the oldest waiting job has waited for [`MOST_WAIT`]. Without a waiting job at
+    /// Waits until the oldest waiting job has waited for [`MAX_WAIT`]. Without a waiting job at
     /// the time of the call, the future never completes.
     async fn wait_for_starvation(&self) {
         loop {
             let oldest = locked(&self.jobs).slots.oldest();
             let Some(since) = oldest else { return std::future::pending().await };
-            if since.elapsed() >= MOST_WAIT {
+            if since.elapsed() >= MAX_WAIT {
                 return;
             }
-            sleep_until(since + MOST_WAIT).await;
+            sleep_until(since + MAX_WAIT).await;
         }
     }
 

@@ -68,13 +68,13 @@ mod tests {
     use super::{RETENTION, RecentOutput};
     use crate::exec::live_output::{LiveOutput, OutputStreams};
 
-    const MOST_FILES: usize = 256;
+    const MAX_FILES: usize = 256;
 
     #[test]
     fn recent_output_evicts_the_oldest_job_at_the_file_limit() {
-        let (mut recent_output, start) = (RecentOutput::new(MOST_FILES), Instant::now());
+        let (mut recent_output, start) = (RecentOutput::new(MAX_FILES), Instant::now());
         let file = Arc::new(tempfile::tempfile().unwrap().into());
-        for number in 0..MOST_FILES as u64 {
+        for number in 0..MAX_FILES as u64 {
             let live_output = LiveOutput::default();
             let (stdout, stderr) = (Some(Arc::clone(&file)), Some(Arc::clone(&file)));
             live_output.add(OutputStreams {
@@ -88,16 +88,16 @@ mod tests {
             let now = start + std::time::Duration::from_millis(number);
             assert!(recent_output.of(&job, Some((1, Arc::new(live_output))), now).is_some());
         }
-        assert_eq!(Arc::strong_count(&file), MOST_FILES + 1);
+        assert_eq!(Arc::strong_count(&file), MAX_FILES + 1);
         assert!(recent_output.of(&"j0".parse().unwrap(), None, start).is_none(), "the oldest went first");
-        let latest = format!("j{}", MOST_FILES - 1).parse().unwrap();
+        let latest = format!("j{}", MAX_FILES - 1).parse().unwrap();
         assert!(recent_output.of(&latest, None, start).is_some());
     }
 
     #[test]
     fn recent_output_keeps_a_job_while_it_is_requested() {
         let (mut recent_output, start, job) =
-            (RecentOutput::new(MOST_FILES), Instant::now(), "j".parse().unwrap());
+            (RecentOutput::new(MAX_FILES), Instant::now(), "j".parse().unwrap());
         assert!(recent_output.of(&job, None, start).is_none());
         assert_eq!(recent_output.of(&job, Some((2, Arc::default())), start).unwrap().0, 2);
         let later = start + RETENTION / 2;

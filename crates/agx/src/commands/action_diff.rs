@@ -21,7 +21,7 @@ use crate::{
 
 const AT_ONCE: usize = 64;
 /// Maximum number of lines per side in the diff of one output.
-const MOST_LINES: usize = 5;
+const MAX_LINES: usize = 5;
 
 /// Input of a job, and the number of earlier jobs of its action with an equal input.
 type InputKey = (String, usize);
@@ -183,7 +183,7 @@ fn text(difference: &ResultDifference) -> String {
     let (before, after) = (status(&difference.before), status(&difference.after));
     let how = if before == after { before.to_owned() } else { format!("{before} → {after}") };
     let side = |sign: char, end: &Option<JobResultSummary>| {
-        let lines = end.iter().flat_map(|end| end.stdout.lines()).take(MOST_LINES);
+        let lines = end.iter().flat_map(|end| end.stdout.lines()).take(MAX_LINES);
         lines.map(|line| format!("  {sign} {line}\n")).collect::<String>()
     };
     let input = one_line(&difference.input);

@@ -12,12 +12,12 @@ use sha2::{Digest, Sha256};
 use crate::{
     error::{CliError, Result},
     output::Output,
-    util::duration::MOST_LIMIT_SECS,
+    util::duration::MAX_LIMIT_SECS,
 };
 
 /// Timeout of a task without a time limit. Every task of a plan needs a timeout, so "none" is a
 /// hundred years.
-pub(super) const NO_TIMEOUT_SECS: u64 = MOST_LIMIT_SECS;
+pub(super) const NO_TIMEOUT_SECS: u64 = MAX_LIMIT_SECS;
 
 /// Returns true if the workers of the server seem to be on this machine.
 fn is_here(server: &Server) -> bool {

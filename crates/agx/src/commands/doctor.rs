@@ -17,11 +17,11 @@ use crate::{
 };
 
 /// Maximum difference between two clocks without a warning.
-const MOST_SKEW_MS: u64 = 2000;
+const MAX_SKEW_MS: u64 = 2000;
 /// Maximum number of workers whose profiles are named.
-const MOST_NAMED: usize = 10;
+const MAX_NAMED: usize = 10;
 /// Minimum limit of open files.
-const FEWEST_FILES: u64 = 1024;
+const MIN_FILES: u64 = 1024;
 
 impl Finding {
     fn well(what: &'static str, found: impl Into<String>) -> Self {
@@ -93,7 +93,7 @@ fn offers(workers: &[WorkerStatus]) -> Finding {
         .filter(|(_, sandbox)| !sandbox.profiles.is_empty())
         .map(|(worker, sandbox)| format!("{} offers {}", worker.worker_id, profiles_text(sandbox)))
         .collect();
-    let more = offers.len().saturating_sub(MOST_NAMED);
+    let more = offers.len().saturating_sub(MAX_NAMED);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     if offers.is_empty() {
         return Finding::well(
@@ -102,7 +102,7 @@ fn offers(workers: &[WorkerStatus]) -> Finding {
         );
     }
     let all = counted(live().count() as u64, "worker", "workers");
-    let named = offers[..offers.len().min(MOST_NAMED)].join("; ");
+    let named = offers[..offers.len().min(MAX_NAMED)].join("; ");
     Finding::well("sandbox", format!("{} of {all}: {named}{more}", offers.len()))
 }
 
@@ -120,7 +120,7 @@ fn programs() -> Finding {
 fn files() -> Finding {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     match limit {
-        Some(limit) if limit < FEWEST_FILES => Finding::wrong(
+        Some(limit) if limit < MIN_FILES => Finding::wrong(
             "limits",
             format!("a process may open {limit} files"),
             "raise it with `ulimit -n 4096`",
@@ -162,7 +162,7 @@ fn now_ms() -> u64 {
 
 fn clock(theirs: u64, ours: u64) -> Finding {
     let apart = theirs.abs_diff(ours);
-    if apart <= MOST_SKEW_MS {
+    if apart <= MAX_SKEW_MS {
         return Finding::well("clock", format!("agq's clock is {apart} ms from this machine's"));
     }
     Finding::wrong(
@@ -220,7 +220,7 @@ fn unmet(queues: &QueueStats, workers: &[WorkerStatus]) -> Vec<Finding> {
 mod tests {
     use agenix_protocol::documents::{WorkerSandbox, WorkerStatus, parse};
 
-    use super::{MOST_NAMED, MOST_SKEW_MS, clock, machine, offers, text};
+    use super::{MAX_NAMED, MAX_SKEW_MS, clock, machine, offers, text};
     use crate::documents::MachineSandbox;
 
     fn worker(id: &str, profiles: &str) -> WorkerStatus {
@@ -256,14 +256,13 @@ mod tests {
         assert!(offers(&workers[1..]).found.starts_with("no worker of agq offers a profile"));
         let dead = WorkerStatus { state: "dead".into(), ..worker("w3", builder) };
         assert!(offers(&[dead]).found.starts_with("no worker of agq offers a profile"));
-        let many: Vec<WorkerStatus> =
-            (0..MOST_NAMED + 2).map(|n| worker(&format!("w{n}"), builder)).collect();
+        let many: Vec<WorkerStatus> = (0..MAX_NAMED + 2).map(|n| worker(&format!("w{n}"), builder)).collect();
         assert!(offers(&many).found.ends_with("; and 2 more"));
     }
 
     #[test]
     fn doctor_tolerates_a_small_clock_skew() {
-        assert!(clock(1000, 1000 + MOST_SKEW_MS).is_well && clock(1000 + MOST_SKEW_MS, 1000).is_well);
-        assert!(!clock(1000, 1001 + MOST_SKEW_MS).is_well);
+        assert!(clock(1000, 1000 + MAX_SKEW_MS).is_well && clock(1000 + MAX_SKEW_MS, 1000).is_well);
+        assert!(!clock(1000, 1001 + MAX_SKEW_MS).is_well);
     }
 }

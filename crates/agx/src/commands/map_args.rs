@@ -192,11 +192,11 @@ No shell runs the pipeline: variables, globs, $(…) and && are refused, with an
 Exit codes: 0 all jobs completed, 1 some did not, 2 wrong usage, 3 no agq, 4 refused by agq, 130 Ctrl-C";
 
 /// Maximum number of inputs per job.
-const MOST_PER_JOB: usize = 100_000;
+const MAX_PER_JOB: usize = 100_000;
 
 fn parse_per_job(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=MOST_PER_JOB).contains(number));
-    number.ok_or_else(|| format!("give a number from 1 to {MOST_PER_JOB}"))
+    let number = text.parse().ok().filter(|number| (1..=MAX_PER_JOB).contains(number));
+    number.ok_or_else(|| format!("give a number from 1 to {MAX_PER_JOB}"))
 }
 
 /// Parses the value of --header: `:` stands for the first line, as in GNU Parallel.
@@ -232,7 +232,7 @@ fn jobs_on(processors: u32, text: &str) -> Option<u32> {
     } else {
         number(text)?
     };
-    (1..=MOST_JOBS).contains(&jobs).then_some(jobs)
+    (1..=MAX_JOBS).contains(&jobs).then_some(jobs)
 }
 
 /// Parses DIR. Patterns and tables of GNU Parallel are errors: they would become a directory name.
@@ -255,10 +255,10 @@ fn parse_results(text: &str) -> Result<PathBuf, String> {
 }
 
 /// Maximum number of jobs at once.
-const MOST_JOBS: u32 = 10_000;
+const MAX_JOBS: u32 = 10_000;
 
 /// Maximum size of a block, because a block is one input.
-const MOST_BLOCK: usize = 4 * 1024 * 1024;
+const MAX_BLOCK: usize = 4 * 1024 * 1024;
 
 fn parse_size(text: &str) -> Result<usize, String> {
     let (number, unit) = match text.strip_suffix(['k', 'K']) {
@@ -266,7 +266,7 @@ fn parse_size(text: &str) -> Result<usize, String> {
         None => text.strip_suffix(['m', 'M']).map_or((text, 1), |number| (number, 1024 * 1024)),
     };
     let size = number.parse::<usize>().ok().and_then(|number| number.checked_mul(unit));
-    size.filter(|&size| size > 0 && size <= MOST_BLOCK)
+    size.filter(|&size| size > 0 && size <= MAX_BLOCK)
         .ok_or_else(|| "give a number of bytes from 1 to 4M, as 512k".to_owned())
 }
 

@@ -13,7 +13,7 @@ use agenix_rules::{
 use crate::{error::Result, output::Output};
 
 /// Maximum number of workers that the note names.
-const MOST_NAMED: usize = 10;
+const MAX_NAMED: usize = 10;
 
 /// Workers that could run the jobs. All jobs of a map have the same plan, and so the same needs.
 #[derive(Debug, PartialEq, Eq)]
@@ -77,8 +77,8 @@ fn among(workers: &[WorkerStatus], needs: &Needs) -> Placement {
     live.sort_by_key(|(worker, missing)| (missing.len(), !accepts(worker)));
     let text = match live.first() {
         _ if !fit.is_empty() => {
-            let named: Vec<&str> = fit.iter().take(MOST_NAMED).map(|worker_id| worker_id.as_str()).collect();
-            let more = if fit.len() > MOST_NAMED { " …" } else { "" };
+            let named: Vec<&str> = fit.iter().take(MAX_NAMED).map(|worker_id| worker_id.as_str()).collect();
+            let more = if fit.len() > MAX_NAMED { " …" } else { "" };
             format!(
                 "each job could run on {} of {} workers: {}{more}",
                 fit.len(),

@@ -22,7 +22,7 @@ use crate::{
     error::{CliError, Result},
     output::Output,
     signing_keys::SigningKeys,
-    util::{clock::now, duration::MOST_LIMIT_SECS},
+    util::{clock::now, duration::MAX_LIMIT_SECS},
 };
 
 /// Milliseconds of an hour.
@@ -81,10 +81,10 @@ struct TermArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     jobs: Option<u32>,
     /// Maximum seconds of processor time of all tasks of an attempt
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_LIMIT_SECS))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_LIMIT_SECS))]
     cpu_secs: Option<u64>,
     /// Maximum seconds of an attempt
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_LIMIT_SECS))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_LIMIT_SECS))]
     wall_secs: Option<u64>,
     /// Maximum bytes of the files that take outputs of an attempt
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

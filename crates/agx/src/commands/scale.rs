@@ -32,10 +32,10 @@ pub(crate) struct ScaleArgs {
     #[arg(long, value_name = "CMD")]
     down: Option<String>,
     /// Minimum number of workers
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=MOST_WORKERS))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=MAX_WORKERS))]
     min: u64,
     /// Maximum number of workers
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_WORKERS))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_WORKERS))]
     max: u64,
     /// Look only at jobs of this queue; can be repeated [default: all queues; with --tag, the jobs
     /// that need the tags]
@@ -68,7 +68,7 @@ pub(crate) struct ScaleArgs {
 }
 
 /// Maximum of `--min` and `--max`.
-const MOST_WORKERS: u64 = 100_000;
+const MAX_WORKERS: u64 = 100_000;
 
 const AFTER_HELP: &str = "Examples:\n  agx scale --max 20 --up 'cloud-cli set-size workers $AGX_SCALE_WANTED' \
 --down 'cloud-cli delete-machine \"$AGX_SCALE_WORKER_HOST\"'\n  agx scale --max 4 --once --dry-run --up true\n\n\

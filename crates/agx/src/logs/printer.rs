@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Maximum number of bytes of an incomplete line in memory. Further ones are in a temporary file.
-const MOST_IN_MEMORY: usize = 64 * 1024;
+const MAX_IN_MEMORY: usize = 64 * 1024;
 
 /// Form in which the output of a job is printed.
 #[derive(Debug, Clone)]
@@ -165,7 +165,7 @@ impl PrintedStream {
         let Some(mut file) = file else { return self.write(&[prefix, &in_memory, end].concat()) };
         self.write(prefix)?;
         file.rewind()?;
-        let mut piece = vec![0; MOST_IN_MEMORY];
+        let mut piece = vec![0; MAX_IN_MEMORY];
         loop {
             match file.read(&mut piece)? {
                 0 => return self.write(&[&*in_memory, end].concat()),
@@ -203,7 +203,7 @@ impl BegunLine {
 
     fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.in_memory.extend_from_slice(bytes);
-        if self.in_memory.len() > MOST_IN_MEMORY {
+        if self.in_memory.len() > MAX_IN_MEMORY {
             let file = match &mut self.file {
                 Some(file) => file,
                 none => none.insert(tempfile::tempfile()?),
@@ -222,21 +222,21 @@ fn prefix_for(stream: Stream, prefix: &str, output: Output) -> Vec<u8> {
 mod tests {
     use std::io::{Read, Seek};
 
-    use super::{BegunLine, MOST_IN_MEMORY};
+    use super::{BegunLine, MAX_IN_MEMORY};
 
     #[test]
     fn log_printer_keeps_long_incomplete_lines_in_a_file() {
         let mut begun = BegunLine::default();
         assert!(begun.is_empty());
-        begun.add(&vec![b'x'; MOST_IN_MEMORY]).unwrap();
-        assert!(begun.file.is_none() && begun.in_memory.len() == MOST_IN_MEMORY, "at the bound");
+        begun.add(&vec![b'x'; MAX_IN_MEMORY]).unwrap();
+        assert!(begun.file.is_none() && begun.in_memory.len() == MAX_IN_MEMORY, "at the bound");
         begun.add(b"y").unwrap();
         assert!(begun.file.is_some() && begun.in_memory.is_empty() && !begun.is_empty());
         begun.add(b"z").unwrap();
         let (mut kept, mut file) = (Vec::new(), begun.file.unwrap());
         file.rewind().unwrap();
         file.read_to_end(&mut kept).unwrap();
-        assert_eq!(kept, [&vec![b'x'; MOST_IN_MEMORY][..], b"y"].concat());
+        assert_eq!(kept, [&vec![b'x'; MAX_IN_MEMORY][..], b"y"].concat());
         assert_eq!(begun.in_memory, b"z");
     }
 }

@@ -20,7 +20,7 @@ pub(crate) use self::state::{CollectorState, MapCounts};
 use crate::{
     error::Result,
     map::{
-        delivery::Delivery, live::LiveJobs, read_ahead::ReadAhead, reorder_buffer::MOST_BYTES,
+        delivery::Delivery, live::LiveJobs, read_ahead::ReadAhead, reorder_buffer::MAX_BYTES,
         stop_level::StopLevel, submitter::SubmittedInput,
     },
     remote::retrying_client::RetryingClient,
@@ -28,12 +28,12 @@ use crate::{
 };
 
 /// Minimum and maximum number of jobs per request.
-const FEWEST_AT_ONCE: usize = 64;
-const MOST_AT_ONCE: usize = 1024;
+const MIN_AT_ONCE: usize = 64;
+const MAX_AT_ONCE: usize = 1024;
 /// Maximum bytes of results that agx asks for together, estimated from earlier results, and the
 /// number of jobs that agx asks for even if their results are larger.
-const MOST_BYTES_AT_ONCE: usize = 32 * 1024 * 1024;
-const FEWEST_OF_LARGE: usize = 4;
+const MAX_BYTES_AT_ONCE: usize = 32 * 1024 * 1024;
+const MIN_OF_LARGE: usize = 4;
 /// Maximum pause before the next look while the map may end at any moment.
 const SHORT_LOOK: Duration = Duration::from_millis(50);
 
@@ -106,7 +106,7 @@ impl Collector<'_> {
             self.fetch_ids().await?;
             self.take(&status).await?;
             self.follow(&status).await?;
-            self.ahead.hold(self.delivery.printer.is_full() || self.state.waiting.bytes > MOST_BYTES);
+            self.ahead.hold(self.delivery.printer.is_full() || self.state.waiting.bytes > MAX_BYTES);
             self.halt_if_met(status.total_jobs);
             if self.delivery.printer.is_broken() {
                 self.request(StopLevel::End);
@@ -195,7 +195,7 @@ impl Collector<'_> {
         self.handle_sent()?;
         while self.state.learned < self.state.known {
             let (from, most) = (self.state.learned, self.state.known - self.state.learned);
-            let most = usize::try_from(most).unwrap_or(usize::MAX).min(MOST_AT_ONCE);
+            let most = usize::try_from(most).unwrap_or(usize::MAX).min(MAX_AT_ONCE);
             let place = usize::try_from(from).unwrap_or(usize::MAX);
             let ids =
                 self.agq.with_retry(async |agq| agq.jobs_from(self.action_id, place, most).await).await?;
@@ -244,7 +244,7 @@ impl Collector<'_> {
     /// Takes the outputs that have waited at agq, and whose turn has come or that have waited long.
     async fn take_waiting(&mut self) -> Result<()> {
         if !self.delivery.printer.is_full() {
-            for long in self.state.waiting_long(self.most_waited).chunks(FEWEST_AT_ONCE) {
+            for long in self.state.waiting_long(self.most_waited).chunks(MIN_AT_ONCE) {
                 self.take_of(long).await?;
             }
         }
@@ -264,8 +264,8 @@ impl Collector<'_> {
         if self.live.is_none() || status.running == 0 {
             return Ok(());
         }
-        let running = usize::try_from(status.running).unwrap_or(MOST_AT_ONCE);
-        let asked = self.state.left.iter().take(running.saturating_mul(2).min(MOST_AT_ONCE));
+        let running = usize::try_from(status.running).unwrap_or(MAX_AT_ONCE);
+        let asked = self.state.left.iter().take(running.saturating_mul(2).min(MAX_AT_ONCE));
         let asked: Vec<(u64, JobId)> =
             asked.filter_map(|(&at, left)| Some((at, left.job_id.clone()?))).collect();
         self.take_of(&asked).await
@@ -332,9 +332,9 @@ impl Collector<'_> {
 
 /// Returns the number of jobs to ask for together; a result has about `result_bytes` bytes.
 fn width(running: u64, result_bytes: usize) -> usize {
-    let running = usize::try_from(running).unwrap_or(MOST_AT_ONCE);
-    let by_bytes = MOST_BYTES_AT_ONCE / result_bytes.max(1);
-    running.saturating_mul(2).clamp(FEWEST_AT_ONCE, MOST_AT_ONCE).min(by_bytes.max(FEWEST_OF_LARGE))
+    let running = usize::try_from(running).unwrap_or(MAX_AT_ONCE);
+    let by_bytes = MAX_BYTES_AT_ONCE / result_bytes.max(1);
+    running.saturating_mul(2).clamp(MIN_AT_ONCE, MAX_AT_ONCE).min(by_bytes.max(MIN_OF_LARGE))
 }
 
 #[cfg(test)]

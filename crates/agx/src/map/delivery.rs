@@ -26,7 +26,7 @@ use crate::{
     remote::retrying_client::RetryingClient,
     sandbox::denial,
     util::shorten::shortened,
-    watch::{failures::MOST_REPORTED, progress::ProgressLine},
+    watch::{failures::MAX_REPORTED, progress::ProgressLine},
 };
 
 /// Programs whose exit code 1 says that nothing was found (POSIX, grep).
@@ -216,10 +216,10 @@ impl Delivery {
 
     fn report_failure(&mut self, seq: u64, named: &str, what: &str) {
         self.reported += 1;
-        if self.reported <= MOST_REPORTED as u64 {
+        if self.reported <= MAX_REPORTED as u64 {
             self.output.note(&format!("agx: job {seq}{named}: {what}"));
         }
-        if self.reported == MOST_REPORTED as u64 {
+        if self.reported == MAX_REPORTED as u64 {
             self.output.note("agx: further failures are counted, but not listed");
         }
     }

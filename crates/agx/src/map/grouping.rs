@@ -4,7 +4,7 @@ use super::row::InputRow;
 use crate::error::Result;
 
 /// Maximum number of bytes of the inputs of one job, which a process has to get as its arguments.
-const MOST_BYTES: usize = 4 * 1024 * 1024;
+const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// Passes the rows of `each` in groups of `most` inputs to `take`. The last one may be smaller. A
 /// group with an input that no job can have is such an input itself.
@@ -44,10 +44,10 @@ impl Group {
             Ok(args) if self.why.is_none() => {
                 self.bytes += args.iter().map(String::len).sum::<usize>();
                 self.args.extend(args);
-                if self.bytes > MOST_BYTES {
+                if self.bytes > MAX_BYTES {
                     self.args = Vec::new();
                     self.why =
-                        Some(format!("its inputs have more than {MOST_BYTES} bytes: give fewer with -N"));
+                        Some(format!("its inputs have more than {MAX_BYTES} bytes: give fewer with -N"));
                 }
             }
             Ok(_) => {}
@@ -65,7 +65,7 @@ impl Group {
 
 #[cfg(test)]
 mod tests {
-    use super::{InputRow, MOST_BYTES, grouped};
+    use super::{InputRow, MAX_BYTES, grouped};
 
     fn groups(most: usize, rows: &[InputRow], wanted: usize) -> Vec<InputRow> {
         let mut groups = Vec::new();
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn groups_are_bounded_in_bytes() {
-        let half = "x".repeat(MOST_BYTES / 2);
+        let half = "x".repeat(MAX_BYTES / 2);
         let large = |last: &str| [&half, &half, last].map(|arg| Ok(vec![arg.to_owned()]));
         assert!(groups(3, &large(""), 9)[0].is_ok());
         let refused = groups(3, &large("y"), 9).remove(0).unwrap_err();

@@ -19,7 +19,7 @@ use crate::{
 
 /// Maximum number of bytes of an input with its delimiter, which agx holds in memory. An agq with
 /// its default settings takes fewer.
-pub(super) const MOST_BYTES: usize = 64 * 1024 * 1024;
+pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// Open file or stdin, which continues after the line that was read last.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Lines {
         };
         loop {
             let mut line = Vec::new();
-            let read = read_line(reader, self.delimiter, MOST_BYTES, &mut line);
+            let read = read_line(reader, self.delimiter, MAX_BYTES, &mut line);
             let bytes = read.map_err(|error| cannot_read(&self.path, &error))?;
             if bytes == 0 {
                 break;
@@ -72,9 +72,9 @@ impl Lines {
                 line.pop();
             }
             let shown = || format!("input {} of {}", self.count, shortened(&self.path.display().to_string()));
-            let value = if bytes > MOST_BYTES as u64 {
+            let value = if bytes > MAX_BYTES as u64 {
                 Err(format!(
-                    "{} has {bytes} bytes, and agx takes at most {MOST_BYTES}: with -0 inputs end with NUL",
+                    "{} has {bytes} bytes, and agx takes at most {MAX_BYTES}: with -0 inputs end with NUL",
                     shown()
                 ))
             } else {

@@ -5,13 +5,13 @@
 use tokio::sync::watch;
 
 /// Maximum number of submitted jobs whose results agx has not taken.
-const MOST_JOBS: u64 = 10_000;
+const MAX_JOBS: u64 = 10_000;
 /// Maximum number of bytes of the inputs of these jobs.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
+const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Jobs per running job that may be ahead at any size: a worker should not wait for large inputs.
 const FOR_EACH_THAT_RUNS: u64 = 4;
 /// Number of jobs that may be ahead before any job runs.
-const FEWEST_JOBS: u64 = 16;
+const MIN_JOBS: u64 = 16;
 
 /// Counts of submitted jobs whose results agx has not taken, shared by submitter and collector.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ struct ReadAheadCounts {
 
 impl ReadAheadCounts {
     fn has_room(&self) -> bool {
-        let is_small = self.jobs < MOST_JOBS && self.bytes < MOST_BYTES;
+        let is_small = self.jobs < MAX_JOBS && self.bytes < MAX_BYTES;
         !self.is_held && (self.jobs < self.floor || is_small)
     }
 }
@@ -37,14 +37,14 @@ impl ReadAheadCounts {
 impl ReadAhead {
     /// Creates the counts. `slots` is the number of jobs at once, or 0 if it is unknown.
     pub(crate) fn new(slots: u64) -> Self {
-        let floor = FEWEST_JOBS.max(slots.saturating_mul(FOR_EACH_THAT_RUNS));
+        let floor = MIN_JOBS.max(slots.saturating_mul(FOR_EACH_THAT_RUNS));
         Self(watch::Sender::new(ReadAheadCounts { jobs: 0, bytes: 0, floor, is_held: false }))
     }
 
     /// Returns the maximum number of jobs ahead, of inputs of at least `least_bytes` bytes.
     pub(crate) fn most_jobs(slots: u64, least_bytes: usize) -> u64 {
-        let by_bytes = MOST_BYTES.div_ceil(least_bytes.max(1)) as u64 + 1;
-        FEWEST_JOBS.max(slots.saturating_mul(FOR_EACH_THAT_RUNS)).max(MOST_JOBS.min(by_bytes))
+        let by_bytes = MAX_BYTES.div_ceil(least_bytes.max(1)) as u64 + 1;
+        MIN_JOBS.max(slots.saturating_mul(FOR_EACH_THAT_RUNS)).max(MAX_JOBS.min(by_bytes))
     }
 
     /// Counts one more job, with an input of `bytes` bytes.
@@ -95,17 +95,17 @@ impl ReadAhead {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{FEWEST_JOBS, FOR_EACH_THAT_RUNS, MOST_BYTES, MOST_JOBS, ReadAhead};
+    use super::{FOR_EACH_THAT_RUNS, MAX_BYTES, MAX_JOBS, MIN_JOBS, ReadAhead};
 
     proptest! {
         /// Inputs are submitted while there is room; results are taken in between, in any order.
         #[test]
         fn submitting_ahead_is_bounded_for_any_split(
             slots in 0..64_u64,
-            steps in prop::collection::vec((prop::option::of(0..MOST_BYTES / 3), 0..32_usize), 1..400),
+            steps in prop::collection::vec((prop::option::of(0..MAX_BYTES / 3), 0..32_usize), 1..400),
         ) {
             let ahead = ReadAhead::new(slots);
-            let floor = FEWEST_JOBS.max(slots * FOR_EACH_THAT_RUNS);
+            let floor = MIN_JOBS.max(slots * FOR_EACH_THAT_RUNS);
             let mut jobs: Vec<usize> = Vec::new();
             for (input, at) in steps {
                 match input {
@@ -124,8 +124,8 @@ mod tests {
                 }
                 let (count, bytes) = (jobs.len() as u64, jobs.iter().sum::<usize>());
                 let largest = jobs.iter().max().copied().unwrap_or_default();
-                prop_assert!(count <= floor.max(MOST_JOBS));
-                prop_assert!(count <= floor || bytes < MOST_BYTES + largest, "{} jobs have {} bytes", count, bytes);
+                prop_assert!(count <= floor.max(MAX_JOBS));
+                prop_assert!(count <= floor || bytes < MAX_BYTES + largest, "{} jobs have {} bytes", count, bytes);
             }
         }
     }
@@ -133,23 +133,23 @@ mod tests {
     #[test]
     fn read_ahead_is_bounded_and_results_free_room() {
         let ahead = ReadAhead::new(1);
-        (0..MOST_JOBS).for_each(|_| ahead.add(1));
+        (0..MAX_JOBS).for_each(|_| ahead.add(1));
         assert!(!ahead.has_room());
         ahead.taken(1, 1);
         assert!(ahead.has_room());
         let ahead = ReadAhead::new(1);
-        (0..20).for_each(|_| ahead.add(MOST_BYTES / 20 + 1));
+        (0..20).for_each(|_| ahead.add(MAX_BYTES / 20 + 1));
         assert!(!ahead.has_room());
-        ahead.taken(1, MOST_BYTES / 20 + 1);
+        ahead.taken(1, MAX_BYTES / 20 + 1);
         assert!(ahead.has_room());
     }
 
     #[test]
     fn read_ahead_keeps_many_slots_busy_with_large_inputs() {
         let ahead = ReadAhead::new(100);
-        (0..399).for_each(|_| ahead.add(MOST_BYTES));
+        (0..399).for_each(|_| ahead.add(MAX_BYTES));
         assert!(ahead.has_room());
-        ahead.add(MOST_BYTES);
+        ahead.add(MAX_BYTES);
         assert!(!ahead.has_room());
         ahead.running(101);
         assert!(ahead.has_room(), "more run than was known");
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn read_ahead_bound_depends_on_the_size_of_inputs() {
-        assert_eq!(ReadAhead::most_jobs(2, 1), MOST_JOBS);
+        assert_eq!(ReadAhead::most_jobs(2, 1), MAX_JOBS);
         assert_eq!(ReadAhead::most_jobs(2, 1024 * 1024), 65);
         assert_eq!(ReadAhead::most_jobs(100, 1024 * 1024), 400);
         assert_eq!(ReadAhead::most_jobs(10_000, 1), 40_000);

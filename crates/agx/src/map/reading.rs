@@ -15,9 +15,9 @@ use crate::map::{
 };
 
 /// Maximum number of inputs that are read ahead.
-const MOST_INPUTS: usize = 10_000;
+const MAX_INPUTS: usize = 10_000;
 /// Maximum number of bytes of these inputs. One input may be larger.
-const MOST_BYTES: usize = 16 * 1024 * 1024;
+const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 /// Size of a block of stdin, or `None` if stdin is a list of inputs.
 pub(crate) type BlockSize = Option<usize>;
@@ -29,8 +29,8 @@ pub(crate) fn read(
     mut resumed: Resumed,
     mut check: OptionCheck,
 ) -> mpsc::Receiver<Read> {
-    let (send, inputs) = mpsc::channel(MOST_INPUTS);
-    let (room, runtime) = (Arc::new(Semaphore::new(MOST_BYTES)), Handle::current());
+    let (send, inputs) = mpsc::channel(MAX_INPUTS);
+    let (room, runtime) = (Arc::new(Semaphore::new(MAX_BYTES)), Handle::current());
     let mut seq = 0;
     let ended = send.clone();
     let mut take = move |read: Result<(Vec<String>, Option<String>), String>| {
@@ -46,7 +46,7 @@ pub(crate) fn read(
             Err(why) => Read::Unfit(InvalidInput { seq, why }),
             Ok((args, block)) => {
                 let input = Input { seq, args, block };
-                let bytes = u32::try_from(input.bytes().clamp(1, MOST_BYTES)).unwrap_or(u32::MAX);
+                let bytes = u32::try_from(input.bytes().clamp(1, MAX_BYTES)).unwrap_or(u32::MAX);
                 let room = runtime.block_on(Arc::clone(&room).acquire_many_owned(bytes));
                 Read::Input(input, room.expect("the semaphore is never closed"))
             }
@@ -72,7 +72,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{MOST_BYTES, Read, read};
+    use super::{MAX_BYTES, Read, read};
     use crate::{
         map::{
             command_template::CommandTemplate,
@@ -98,12 +98,12 @@ mod tests {
         /// than the bound, or one larger input, and continues as soon as there is room.
         #[test]
         fn reading_ahead_is_bounded_in_bytes_for_any_split(
-            sizes in prop::collection::vec((0..24_usize, 0..MOST_BYTES / 8), 1..40),
+            sizes in prop::collection::vec((0..24_usize, 0..MAX_BYTES / 8), 1..40),
             keeps in prop::collection::vec(0..8_usize, 40),
         ) {
             // One input of 24 is larger than the bound, and one is empty.
             let size = |&(kind, bytes): &(usize, usize)| match kind {
-                0 => MOST_BYTES + bytes,
+                0 => MAX_BYTES + bytes,
                 1 => 0,
                 _ => bytes,
             };
@@ -117,9 +117,9 @@ mod tests {
             let mut inputs = read(sources(&sizes), None, resumed, check);
             let (mut kept, mut kept_bytes) = (VecDeque::new(), 0);
             for (size, keep) in sizes.iter().zip(keeps) {
-                let counted = (*size).clamp(1, MOST_BYTES);
+                let counted = (*size).clamp(1, MAX_BYTES);
                 // The kept inputs have to leave room for the next one.
-                while kept.len() > keep || kept_bytes + counted > MOST_BYTES {
+                while kept.len() > keep || kept_bytes + counted > MAX_BYTES {
                     let (bytes, _room): (usize, _) = kept.pop_front().expect("it is more than nothing");
                     kept_bytes -= bytes;
                 }
@@ -127,7 +127,7 @@ mod tests {
                 prop_assert_eq!(input.bytes(), *size);
                 kept_bytes += counted;
                 let free = room.semaphore().available_permits();
-                prop_assert!(kept_bytes + free <= MOST_BYTES, "{} bytes are kept and {} free", kept_bytes, free);
+                prop_assert!(kept_bytes + free <= MAX_BYTES, "{} bytes are kept and {} free", kept_bytes, free);
                 kept.push_back((counted, room));
             }
             prop_assert!(inputs.blocking_recv().is_none());

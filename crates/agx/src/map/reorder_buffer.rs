@@ -8,10 +8,10 @@ use agenix_protocol::blob::OutputStream;
 use crate::error::Result;
 
 /// Maximum number of waiting bytes in memory.
-const MOST_IN_MEMORY: usize = 16 * 1024 * 1024;
+const MAX_IN_MEMORY: usize = 16 * 1024 * 1024;
 /// Numbers of waiting bytes and of waiting jobs beyond which agx submits no more jobs.
-pub(crate) const MOST_BYTES: u64 = 1024 * 1024 * 1024;
-const MOST_JOBS: usize = 1_000_000;
+pub(crate) const MAX_BYTES: u64 = 1024 * 1024 * 1024;
+const MAX_JOBS: usize = 1_000_000;
 /// Number of bytes that are read from the file at once.
 const PIECE_BYTES: u64 = 1024 * 1024;
 
@@ -94,7 +94,7 @@ pub(crate) struct ReorderBuffer {
 
 impl Default for ReorderBuffer {
     fn default() -> Self {
-        Self::bounded(MOST_BYTES)
+        Self::bounded(MAX_BYTES)
     }
 }
 
@@ -114,7 +114,7 @@ impl ReorderBuffer {
     }
 
     pub(crate) fn put(&mut self, at: u64, text: JobOutputText) -> io::Result<()> {
-        let is_much = self.in_memory + text.len() > MOST_IN_MEMORY && at != self.next;
+        let is_much = self.in_memory + text.len() > MAX_IN_MEMORY && at != self.next;
         if is_much {
             let mut region = self.begin();
             for (part, bytes) in text.parts() {
@@ -237,7 +237,7 @@ impl ReorderBuffer {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes.max(self.end) > self.most_bytes || self.waiting.len() > MOST_JOBS
+        self.bytes.max(self.end) > self.most_bytes || self.waiting.len() > MAX_JOBS
     }
 }
 
@@ -245,7 +245,7 @@ impl ReorderBuffer {
 mod tests {
     use agenix_protocol::blob::OutputStream;
 
-    use super::{JobOutputText, MOST_IN_MEMORY, ReorderBuffer, WaitingPart};
+    use super::{JobOutputText, MAX_IN_MEMORY, ReorderBuffer, WaitingPart};
 
     const STDOUT: WaitingPart = WaitingPart::Stream(OutputStream::Stdout);
     const STDERR: WaitingPart = WaitingPart::Stream(OutputStream::Stderr);
@@ -285,11 +285,11 @@ mod tests {
     #[test]
     fn reorder_buffer_spills_output_to_a_file_and_empties_it() {
         let mut queue = ReorderBuffer::default();
-        let much = |byte: u8| text(&vec![byte; MOST_IN_MEMORY / 2]);
+        let much = |byte: u8| text(&vec![byte; MAX_IN_MEMORY / 2]);
         for (at, byte) in [(1, b'b'), (2, b'c'), (3, b'd'), (4, b'e')] {
             queue.put(at, much(byte)).unwrap();
         }
-        assert!(queue.in_memory <= MOST_IN_MEMORY && queue.end > 0);
+        assert!(queue.in_memory <= MAX_IN_MEMORY && queue.end > 0);
         queue.put(0, much(b'a')).unwrap();
         for byte in *b"abcde" {
             assert_eq!(take(&mut queue, false), Some(much(byte)));
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn reorder_buffer_empties_the_file_while_output_waits_in_memory() {
         let mut queue = ReorderBuffer::default();
-        let much = |byte: u8| text(&vec![byte; MOST_IN_MEMORY - 10]);
+        let much = |byte: u8| text(&vec![byte; MAX_IN_MEMORY - 10]);
         queue.put(1, much(b'b')).unwrap();
         queue.put(2, much(b'c')).unwrap();
         queue.put(0, text(b"a")).unwrap();

@@ -20,9 +20,9 @@ use crate::{
 };
 
 /// Maximum length of the name of a directory, on all common file systems.
-const MOST_NAME: usize = 255;
+const MAX_NAME: usize = 255;
 /// Maximum length of the path below DIR: systems limit whole paths to 4,000 bytes, or to 1,000.
-const MOST_PATH: usize = 900;
+const MAX_PATH: usize = 900;
 /// Number of bytes of a name in front of the hash.
 const KEPT: usize = 64;
 
@@ -31,7 +31,7 @@ fn place(dir: &Path, labelled: &[(String, String)]) -> PathBuf {
     let parts: Vec<[String; 2]> = labelled.iter().map(|(label, arg)| [name(label), name(arg)]).collect();
     let length: usize = parts.iter().flatten().map(|name| decode(name).len() + 1).sum();
     if let [[label, first], _, ..] = &parts[..]
-        && length > MOST_PATH
+        && length > MAX_PATH
     {
         // The hash of all inputs makes the name unique; the part before it is for readers.
         let all: Vec<&str> = parts.iter().map(|[_, name]| name.as_str()).collect();
@@ -62,7 +62,7 @@ fn name(arg: &str) -> String {
     match name.as_str() {
         // These texts cannot name a directory.
         "" | "." | ".." => format!("\\{name}"),
-        _ if decode(&name).len() > MOST_NAME => cut(&name, &name),
+        _ if decode(&name).len() > MAX_NAME => cut(&name, &name),
         _ => name,
     }
 }

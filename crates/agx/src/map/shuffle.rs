@@ -7,16 +7,16 @@ use crate::{
 };
 
 /// Maximum number of jobs that `--shuf` holds in memory.
-const MOST_SHUFFLED: usize = 1_000_000;
+const MAX_SHUFFLED: usize = 1_000_000;
 /// Maximum number of bytes of their inputs.
-const MOST_BYTES: usize = 256 * 1024 * 1024;
+const MAX_BYTES: usize = 256 * 1024 * 1024;
 
 /// Passes the rows of `each` to `take` in random order, after the last one was read.
 pub(super) fn shuffled(
     each: impl FnOnce(&mut dyn FnMut(InputRow) -> bool) -> Result<()>,
     take: &mut dyn FnMut(InputRow) -> bool,
 ) -> Result<()> {
-    let mut rows = collect(each, MOST_SHUFFLED, MOST_BYTES)?;
+    let mut rows = collect(each, MAX_SHUFFLED, MAX_BYTES)?;
     fastrand::shuffle(&mut rows);
     let _all = rows.into_iter().all(take);
     Ok(())

@@ -11,7 +11,7 @@ use agenix_protocol::byte_escape::{decode_os, encode};
 
 use super::{
     grouping::grouped,
-    lines::{Lines, MOST_BYTES, read_line},
+    lines::{Lines, MAX_BYTES, read_line},
     row::{InputRow, SourceValue},
     shuffle::shuffled,
 };
@@ -232,11 +232,11 @@ pub(crate) fn blocks(size: usize, mut take: impl FnMut(SourceValue) -> bool) -> 
         }
         let mut bytes = block.len() as u64;
         if block.last() != Some(&b'\n') {
-            bytes += read_line(&mut reader, b'\n', MOST_BYTES, &mut block).map_err(cannot)?;
+            bytes += read_line(&mut reader, b'\n', MAX_BYTES, &mut block).map_err(cannot)?;
         }
-        let value = if bytes > MOST_BYTES as u64 {
+        let value = if bytes > MAX_BYTES as u64 {
             Err(format!(
-                "block {number} of stdin has {bytes} bytes, because its last line is long, and agx takes at most {MOST_BYTES}: \
+                "block {number} of stdin has {bytes} bytes, because its last line is long, and agx takes at most {MAX_BYTES}: \
                  write the parts into files, and give their names as inputs"
             ))
         } else if block.contains(&0) {

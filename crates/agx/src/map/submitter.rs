@@ -25,7 +25,7 @@ use crate::{
         stop_level::StopLevel,
     },
     remote::{
-        chunked_submit::{MOST_BYTES, MOST_INPUTS},
+        chunked_submit::{MAX_BYTES, MAX_INPUTS},
         retrying_client::RetryingClient,
     },
 };
@@ -84,8 +84,8 @@ impl InputBatch {
     }
 
     fn takes(&self, document: &RawValue) -> bool {
-        let is_small = self.bytes + document.get().len() < MOST_BYTES;
-        self.inputs.is_empty() || (self.inputs.len() < MOST_INPUTS && is_small)
+        let is_small = self.bytes + document.get().len() < MAX_BYTES;
+        self.inputs.is_empty() || (self.inputs.len() < MAX_INPUTS && is_small)
     }
 
     fn documents(&self) -> Vec<&RawValue> {
@@ -329,7 +329,7 @@ fn is_for_their_number(reason: &str) -> bool {
 mod tests {
     use serde_json::value::RawValue;
 
-    use super::{Input, InputBatch, MOST_BYTES, MOST_INPUTS, is_for_an_input};
+    use super::{Input, InputBatch, MAX_BYTES, MAX_INPUTS, is_for_an_input};
 
     fn document(bytes: usize) -> Box<RawValue> {
         RawValue::from_string(format!("\"{}\"", "x".repeat(bytes - 2))).unwrap()
@@ -359,10 +359,10 @@ mod tests {
 
     #[test]
     fn batches_are_bounded_before_they_are_sent() {
-        assert!(batch(&[]).takes(&document(3 * MOST_BYTES)), "one may be larger, and travels alone");
-        assert!(!batch(&[MOST_BYTES / 2]).takes(&document(MOST_BYTES / 2)));
-        assert!(batch(&[MOST_BYTES / 2]).takes(&document(MOST_BYTES / 2 - 2)));
-        assert!(!batch(&vec![2; MOST_INPUTS]).takes(&document(2)));
+        assert!(batch(&[]).takes(&document(3 * MAX_BYTES)), "one may be larger, and travels alone");
+        assert!(!batch(&[MAX_BYTES / 2]).takes(&document(MAX_BYTES / 2)));
+        assert!(batch(&[MAX_BYTES / 2]).takes(&document(MAX_BYTES / 2 - 2)));
+        assert!(!batch(&vec![2; MAX_INPUTS]).takes(&document(2)));
     }
 
     #[test]

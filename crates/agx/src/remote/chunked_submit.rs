@@ -17,9 +17,9 @@ use crate::{
 };
 
 /// Maximum number of inputs per command.
-pub(crate) const MOST_INPUTS: usize = 2000;
+pub(crate) const MAX_INPUTS: usize = 2000;
 /// Maximum number of bytes of these inputs, well below agq's limit. One input may be larger.
-pub(crate) const MOST_BYTES: usize = 4 * 1024 * 1024;
+pub(crate) const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// Submits an action in one command if it fits, otherwise as an open action in chunks of inputs.
 pub(crate) async fn submit(
@@ -84,7 +84,7 @@ pub(crate) fn pieces(inputs: &[Box<RawValue>]) -> Vec<Range<usize>> {
     for (at, input) in inputs.iter().enumerate() {
         bytes += input.get().len() + 1;
         match pieces.last_mut() {
-            Some(piece) if piece.len() < MOST_INPUTS && bytes <= MOST_BYTES => piece.end = at + 1,
+            Some(piece) if piece.len() < MAX_INPUTS && bytes <= MAX_BYTES => piece.end = at + 1,
             _ => {
                 bytes = input.get().len() + 1;
                 pieces.push(at..at + 1);
@@ -98,7 +98,7 @@ pub(crate) fn pieces(inputs: &[Box<RawValue>]) -> Vec<Range<usize>> {
 mod tests {
     use serde_json::value::RawValue;
 
-    use super::{MOST_BYTES, MOST_INPUTS, pieces};
+    use super::{MAX_BYTES, MAX_INPUTS, pieces};
 
     fn inputs(count: usize, bytes: usize) -> Vec<Box<RawValue>> {
         let text = format!("\"{}\"", "x".repeat(bytes - 2));
@@ -108,14 +108,14 @@ mod tests {
     #[test]
     fn chunks_split_above_the_maximum_number_of_inputs() {
         assert!(pieces(&[]).is_empty());
-        let whole = 0..MOST_INPUTS;
-        assert_eq!(pieces(&inputs(MOST_INPUTS, 4)), std::slice::from_ref(&whole));
-        assert_eq!(pieces(&inputs(MOST_INPUTS + 1, 4)), [whole, MOST_INPUTS..MOST_INPUTS + 1]);
+        let whole = 0..MAX_INPUTS;
+        assert_eq!(pieces(&inputs(MAX_INPUTS, 4)), std::slice::from_ref(&whole));
+        assert_eq!(pieces(&inputs(MAX_INPUTS + 1, 4)), [whole, MAX_INPUTS..MAX_INPUTS + 1]);
     }
 
     #[test]
     fn chunks_of_large_inputs_hold_fewer_inputs() {
-        assert_eq!(pieces(&inputs(5, MOST_BYTES / 2 - 1)), [0..2, 2..4, 4..5]);
-        assert_eq!(pieces(&inputs(2, MOST_BYTES * 2)), [0..1, 1..2]);
+        assert_eq!(pieces(&inputs(5, MAX_BYTES / 2 - 1)), [0..2, 2..4, 4..5]);
+        assert_eq!(pieces(&inputs(2, MAX_BYTES * 2)), [0..1, 1..2]);
     }
 }

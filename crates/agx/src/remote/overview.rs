@@ -21,7 +21,7 @@ use crate::{
 /// Number of concurrent requests.
 const AT_ONCE: usize = 64;
 /// Maximum number of actions whose plans are fetched.
-const MOST_DESCRIBED: usize = 100;
+const MAX_DESCRIBED: usize = 100;
 
 /// Workers, queues and actions.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) async fn fetch(
 ) -> Result<ClusterOverview, ClientError> {
     let (workers, queues) = (connection.workers().await?, connection.queue_stats().await?);
     let actions = actions(connection).await?;
-    let plans = descriptions(connection, &actions[..actions.len().min(MOST_DESCRIBED)]).await?;
+    let plans = descriptions(connection, &actions[..actions.len().min(MAX_DESCRIBED)]).await?;
     Ok(ClusterOverview { address, workers, queues, actions, plans })
 }
 

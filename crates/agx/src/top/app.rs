@@ -16,7 +16,7 @@ use crate::{error::Result, output::counted, remote::overview};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of jobs per action on the screen.
-const MOST_JOBS: usize = 200;
+const MAX_JOBS: usize = 200;
 
 /// Runs the screen until the user quits.
 pub(crate) async fn show(server: &Server) -> Result<()> {
@@ -111,7 +111,7 @@ async fn refresh(server: &Server, connection: &mut Option<Connection>, model: &m
 
 /// Fetches the first jobs of an action.
 async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<JobStatus>> {
-    let ids = connection.jobs_from(action_id, 0, MOST_JOBS).await?;
+    let ids = connection.jobs_from(action_id, 0, MAX_JOBS).await?;
     let asked = ids.iter().map(|job_id| {
         let mut connection = connection.clone();
         async move { connection.job(job_id).await }

@@ -11,7 +11,7 @@ use agenix_protocol::{
 use crate::remote::overview::ClusterOverview;
 
 /// Maximum number of rates in the history.
-const MOST_RATES: usize = 120;
+const MAX_RATES: usize = 120;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum Screen {
@@ -73,7 +73,7 @@ impl TopModel {
         let ended = overview.actions.iter().map(agenix_protocol::documents::ActionStatus::ended).sum();
         if let Some(before) = self.ended.replace(ended) {
             self.rates.push_back(ended.saturating_sub(before));
-            if self.rates.len() > MOST_RATES {
+            if self.rates.len() > MAX_RATES {
                 self.rates.pop_front();
             }
         }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 /// Maximum duration, in seconds: a year.
-const MOST_SECS: u32 = 365 * 86_400;
+const MAX_SECS: u32 = 365 * 86_400;
 
 /// Maximum time limit, in seconds: a hundred years. A clock cannot add any time that a number can
 /// hold.
-pub(crate) const MOST_LIMIT_SECS: u64 = 100 * 365 * 86_400;
+pub(crate) const MAX_LIMIT_SECS: u64 = 100 * 365 * 86_400;
 
 /// Parses seconds with fractions, or such a number with the suffix s, m, h or d. At most a year.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
@@ -15,11 +15,11 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = parts(text).ok_or_else(wrong)?;
     let is_number = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let secs = number.parse::<f64>().ok().filter(|_| is_number).map(|number| number * f64::from(unit));
-    secs.filter(|&secs| secs <= f64::from(MOST_SECS)).map(Duration::from_secs_f64).ok_or_else(wrong)
+    secs.filter(|&secs| secs <= f64::from(MAX_SECS)).map(Duration::from_secs_f64).ok_or_else(wrong)
 }
 
 /// Parses whole seconds from 1, or a whole number with the suffix s, m, h or d, at most
-/// [`MOST_LIMIT_SECS`].
+/// [`MAX_LIMIT_SECS`].
 pub(crate) fn parse_secs(text: &str) -> Result<u64, String> {
     let wrong = || {
         "give whole seconds from 1, or a number with s, m, h or d behind it, as 90 or 5m; no percentage"
@@ -29,7 +29,7 @@ pub(crate) fn parse_secs(text: &str) -> Result<u64, String> {
     let (number, unit) = parts(text).filter(|(number, _)| is_number(number)).ok_or_else(wrong)?;
     match number.parse::<u64>().ok().and_then(|number| number.checked_mul(u64::from(unit))) {
         Some(0) => Err(wrong()),
-        Some(secs) if secs <= MOST_LIMIT_SECS => Ok(secs),
+        Some(secs) if secs <= MAX_LIMIT_SECS => Ok(secs),
         _ => Err("give at most a hundred years, which is 36500d".into()),
     }
 }
@@ -37,7 +37,7 @@ pub(crate) fn parse_secs(text: &str) -> Result<u64, String> {
 /// Parses like [`parse_secs`], at most a year.
 pub(crate) fn parse_wait(text: &str) -> Result<u64, String> {
     let secs = parse_secs(text)?;
-    if secs > u64::from(MOST_SECS) { Err("give at most a year, which is 365d".into()) } else { Ok(secs) }
+    if secs > u64::from(MAX_SECS) { Err("give at most a year, which is 365d".into()) } else { Ok(secs) }
 }
 
 /// Returns the number in `text`, and the seconds of its unit.
@@ -56,7 +56,7 @@ fn parts(text: &str) -> Option<(&str, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST_LIMIT_SECS, parse_duration, parse_secs, parse_wait};
+    use super::{MAX_LIMIT_SECS, parse_duration, parse_secs, parse_wait};
 
     #[test]
     fn durations_have_fractions_and_units() {
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn time_limits_have_at_most_a_hundred_years() {
         for most in ["36500d", "3153600000"] {
-            assert_eq!(parse_secs(most), Ok(MOST_LIMIT_SECS), "{most}");
+            assert_eq!(parse_secs(most), Ok(MAX_LIMIT_SECS), "{most}");
         }
         for wrong in
             ["36501d", "3153600001", "9223372036854775807", "99999999999999999999", "99999999999999999d"]

@@ -1,14 +1,14 @@
 //! Shortens text of users, because a message should quote only the beginning of a long text.
 
 /// Maximum number of bytes that a message quotes of one input, path or name.
-const MOST_BYTES: usize = 200;
+const MAX_BYTES: usize = 200;
 
 /// Returns `text`, or its beginning and an ellipsis if `text` is long.
 pub(crate) fn shortened(text: &str) -> String {
-    if text.len() <= MOST_BYTES {
+    if text.len() <= MAX_BYTES {
         return text.to_owned();
     }
-    format!("{}…", &text[..text.floor_char_boundary(MOST_BYTES)])
+    format!("{}…", &text[..text.floor_char_boundary(MAX_BYTES)])
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use agenix_protocol::{
 use crate::{remote::retrying_client::RetryingClient, util::printable::one_line};
 
 /// Maximum number of failures that are reported individually.
-pub(crate) const MOST_REPORTED: usize = 20;
+pub(crate) const MAX_REPORTED: usize = 20;
 /// Number of the last lines of stderr in a report.
 const LINES: usize = 3;
 /// Maximum width of a line and of an input, in characters.
@@ -32,19 +32,19 @@ impl FailureNotices {
         action: &ActionStatus,
     ) -> Result<Vec<String>, ClientError> {
         let (mut news, failed) = (Vec::new(), action.failed + action.dead);
-        if self.reported.len() >= MOST_REPORTED || failed <= self.reported.len() as u64 {
+        if self.reported.len() >= MAX_REPORTED || failed <= self.reported.len() as u64 {
             return Ok(news);
         }
         for status in [Status::Failed, Status::Dead] {
             let mut jobs = agq.jobs_of(action, status).await?;
             jobs.retain(|job_id| !self.reported.contains(job_id));
-            jobs.truncate(MOST_REPORTED - self.reported.len());
+            jobs.truncate(MAX_REPORTED - self.reported.len());
             for job in agq.jobs(&jobs).await?.into_iter().flatten() {
                 news.push(describe(&job));
                 self.reported.insert(job.job_id);
             }
         }
-        if self.reported.len() == MOST_REPORTED {
+        if self.reported.len() == MAX_REPORTED {
             news.push("agx: further failures are counted, but not listed".into());
         }
         Ok(news)

@@ -5,7 +5,7 @@ use agenix_protocol::documents::{Demand, WorkerStatus, amount_text};
 use crate::output::counted;
 
 /// Maximum number of workers in the text.
-const MOST_NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// Describes the needs that no worker meets completely, and the workers that meet a part of them.
 pub(crate) fn describe(demand: &Demand, workers: &[WorkerStatus]) -> String {
@@ -31,10 +31,8 @@ fn place<'w>(what: &str, workers: impl Iterator<Item = &'w &'w WorkerStatus>) ->
     let names: Vec<&str> = workers.map(|worker| worker.worker_id.as_str()).collect();
     match names.len() {
         0 => None,
-        1..=MOST_NAMED => Some(format!("{what} is on {}", names.join(", "))),
-        more => {
-            Some(format!("{what} is on {} and {} more", names[..MOST_NAMED].join(", "), more - MOST_NAMED))
-        }
+        1..=MAX_NAMED => Some(format!("{what} is on {}", names.join(", "))),
+        more => Some(format!("{what} is on {} and {} more", names[..MAX_NAMED].join(", "), more - MAX_NAMED)),
     }
 }
 

@@ -9,9 +9,9 @@ use std::{
 use super::{BadDocument, Plan, parse};
 
 /// Maximum number of cached plans.
-const MOST: usize = 16;
+const MAX_PLANS: usize = 16;
 /// Maximum number of bytes of all cached texts. The newest plan is cached regardless of its size.
-const MOST_BYTES: usize = 1024 * 1024;
+const MAX_BYTES: usize = 1024 * 1024;
 
 /// Cache of parsed plans. All clones share the cached plans.
 #[derive(Debug, Clone, Default)]
@@ -37,8 +37,8 @@ impl PlanCache {
     fn remember(&self, newest: CachedPlan) {
         let mut known = self.known();
         known.push_front(newest);
-        known.truncate(MOST);
-        while known.len() > 1 && known.iter().map(|known| known.text.len()).sum::<usize>() > MOST_BYTES {
+        known.truncate(MAX_PLANS);
+        while known.len() > 1 && known.iter().map(|known| known.text.len()).sum::<usize>() > MAX_BYTES {
             known.pop_back();
         }
     }
@@ -52,7 +52,7 @@ impl PlanCache {
 mod tests {
     use std::sync::Arc;
 
-    use super::{MOST, MOST_BYTES, PlanCache};
+    use super::{MAX_BYTES, MAX_PLANS, PlanCache};
 
     fn text(command: &str) -> String {
         format!(r#"{{"tasks":[{{"task_number":1,"command":"{command}"}}]}}"#)
@@ -63,7 +63,7 @@ mod tests {
         let plans = PlanCache::default();
         let first = plans.read(&text("c0")).unwrap();
         assert!(Arc::ptr_eq(&first, &plans.read(&text("c0")).unwrap()));
-        for number in 1..MOST {
+        for number in 1..MAX_PLANS {
             let other = plans.read(&text(&format!("c{number}"))).unwrap();
             assert_eq!(other.tasks[0].command, format!("c{number}"));
         }
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn plan_cache_holds_one_large_plan() {
         let plans = PlanCache::default();
-        let (small, large) = (text("small"), text(&"c".repeat(MOST_BYTES)));
+        let (small, large) = (text("small"), text(&"c".repeat(MAX_BYTES)));
         let before = plans.read(&small).unwrap();
         let read = plans.read(&large).unwrap();
         assert!(Arc::ptr_eq(&read, &plans.read(&large).unwrap()));

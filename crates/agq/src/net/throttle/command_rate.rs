@@ -12,7 +12,7 @@ const PAUSE_MS: u64 = 1000;
 /// Maximum length of an overload period in milliseconds.
 const REFUSE_AFTER_MS: u64 = 10_000;
 /// Maximum rate, so that the units of the bucket fit into an `i64`.
-const MOST_PER_SEC: i64 = 1_000_000_000;
+const MAX_PER_SEC: i64 = 1_000_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RateDecision {
@@ -43,7 +43,7 @@ struct OverloadPeriod {
 
 impl CommandRate {
     pub(crate) fn new(max: usize, now: Timestamp) -> Self {
-        let per_sec = i64::try_from(max).unwrap_or(MOST_PER_SEC).min(MOST_PER_SEC);
+        let per_sec = i64::try_from(max).unwrap_or(MAX_PER_SEC).min(MAX_PER_SEC);
         Self { per_sec, level: per_sec * TOKEN, at: now, overload: None }
     }
 

@@ -49,7 +49,7 @@ const REFUSED_EXIT_CODE: i32 = 78;
 /// Reason of a refusal without a finding.
 const NOT_ALLOWED: &str = "the policy of this worker does not allow it";
 /// Maximum number of plans whose judgement is kept.
-const MOST_PLANS: usize = 16;
+const MAX_PLANS: usize = 16;
 
 /// Effect of a policy that asks for the approval of a person.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -363,7 +363,7 @@ impl Admission {
         let newest = JudgedPlan { plan: Arc::clone(plan), fields: named_fields(plan), decision };
         let newest = Arc::new(newest);
         judged.push_front(Arc::clone(&newest));
-        judged.truncate(MOST_PLANS);
+        judged.truncate(MAX_PLANS);
         newest
     }
 }

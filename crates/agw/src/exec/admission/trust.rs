@@ -26,9 +26,9 @@ use super::{
 use crate::clock::now;
 
 /// Maximum number of orders whose signatures are remembered.
-const MOST_ORDERS: usize = 16;
+const MAX_ORDERS: usize = 16;
 /// Maximum number of bytes of the envelopes that are remembered.
-const MOST_BYTES: usize = 1024 * 1024;
+const MAX_BYTES: usize = 1024 * 1024;
 
 /// Table `[trust]` of the file of `--config`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,11 +146,11 @@ impl Trust {
         let newest = Arc::new(newest);
         let mut known = self.opened();
         known.push_front(Arc::clone(&newest));
-        known.truncate(MOST_ORDERS);
+        known.truncate(MAX_ORDERS);
         let bytes = |known: &VecDeque<Arc<OpenedOrder>>| {
             known.iter().map(|known| known.envelope.len()).sum::<usize>()
         };
-        while known.len() > 1 && bytes(&known) > MOST_BYTES {
+        while known.len() > 1 && bytes(&known) > MAX_BYTES {
             known.pop_back();
         }
         Ok(newest)

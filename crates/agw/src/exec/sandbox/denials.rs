@@ -7,9 +7,9 @@ use agenix_protocol::documents::TaskResult;
 use agenix_sandbox::profile::{Execute, Network, Profile};
 
 /// Maximum number of explanations for a task.
-const MOST: usize = 3;
+const MAX_SHOWN: usize = 3;
 /// Maximum number of bytes of stderr that are read, from its end.
-const MOST_BYTES: usize = 16 << 10;
+const MAX_BYTES: usize = 16 << 10;
 /// Texts of `EACCES` and `EPERM` of the C library.
 const DENIED: &str = "Permission denied";
 const NOT_PERMITTED: &str = "Operation not permitted";
@@ -30,10 +30,10 @@ pub(super) fn denied(result: &TaskResult, profile: &Profile) -> Vec<String> {
     let signal = result.signal.or_else(|| (result.exit_code > 128).then(|| result.exit_code - 128));
     let of_signal = signal.and_then(|signal| of_signal(signal, profile));
     let bytes = &result.stderr.bytes;
-    let stderr = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(MOST_BYTES)..]);
+    let stderr = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(MAX_BYTES)..]);
     let mut found: Vec<String> = of_signal.into_iter().collect();
     for text in stderr.lines().filter_map(|line| of_line(line, profile)) {
-        if found.len() < MOST && !found.contains(&text) {
+        if found.len() < MAX_SHOWN && !found.contains(&text) {
             found.push(text);
         }
     }

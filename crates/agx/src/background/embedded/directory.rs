@@ -17,7 +17,7 @@ const PREFIX: &str = "agx-";
 /// Name of the lock file. The file gets this name after the lock is taken.
 const LOCK: &str = "lock";
 /// Maximum length of the directory's path; leaves room for a socket's path (`sun_path` of macOS).
-const MOST_PATH: usize = 100;
+const MAX_PATH: usize = 100;
 /// Parent directory for the case that TMPDIR is too long.
 const SHORT: &str = "/tmp";
 /// Age of an abandoned directory without a lock, as of an older agx or some file systems.
@@ -35,7 +35,7 @@ impl EmbeddedDir {
     pub(super) fn new() -> io::Result<Self> {
         let pid = std::process::id();
         let place = Self::new_in(&std::env::temp_dir(), pid)?;
-        if place.path().as_os_str().len() < MOST_PATH {
+        if place.path().as_os_str().len() < MAX_PATH {
             Ok(place)
         } else {
             Self::new_in(Path::new(SHORT), pid)

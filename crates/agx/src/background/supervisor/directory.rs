@@ -17,7 +17,7 @@ const LOCK: &str = "keeper.lock";
 pub(super) const DOWN: &[u8] = b"down\n";
 pub(super) const GONE: &str = "gone\n";
 /// Maximum length of the path of a Unix socket (`sun_path` without its terminating NUL).
-const MOST_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
+const MAX_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SupervisorSpec {
@@ -51,7 +51,7 @@ pub(super) fn is_locked(dir: &Path) -> bool {
 pub(super) fn has_room_for_sockets(dir: &Path) -> Result<(), (usize, usize)> {
     // The socket of the supervisor has the longest name of all sockets in `dir`.
     let length = socket(dir).as_os_str().len();
-    if length > MOST_PATH { Err((length, MOST_PATH)) } else { Ok(()) }
+    if length > MAX_PATH { Err((length, MAX_PATH)) } else { Ok(()) }
 }
 
 pub(super) fn log(dir: &Path, name: &str) -> io::Result<File> {

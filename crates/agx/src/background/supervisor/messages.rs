@@ -12,7 +12,7 @@ use crate::background::{
 };
 
 /// Maximum number of lines in a message.
-const MOST_LINES: usize = 20;
+const MAX_LINES: usize = 20;
 
 /// Paths of logs, each with an offset.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl LogTails {
     /// Returns the new lines of the first log that has any.
     pub(super) fn since(&self) -> String {
         let lines =
-            self.0.iter().map(|(path, from)| last_lines(&text_from(path, *from), MOST_LINES).join("\n  "));
+            self.0.iter().map(|(path, from)| last_lines(&text_from(path, *from), MAX_LINES).join("\n  "));
         let mut lines = lines.filter(|lines| !lines.is_empty());
         lines.next().unwrap_or_else(|| {
             let dir = self.0.first().and_then(|(path, _)| path.parent()).unwrap_or(Path::new("/"));

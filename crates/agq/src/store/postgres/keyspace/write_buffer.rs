@@ -16,7 +16,7 @@ use crate::store::{
 };
 
 /// Maximum number of unwritten bytes, because a list may be larger than any command.
-const MOST_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 /// Cost of an element besides its bytes.
 const OVERHEAD: usize = 32;
 
@@ -143,7 +143,7 @@ impl WriteBuffer {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes > MOST_BYTES
+        self.bytes > MAX_BYTES
     }
 
     /// Writes all unwritten changes. The cached reads stay.

@@ -37,7 +37,7 @@ use crate::store::{
     },
 };
 
-const MOST: usize = 1000;
+const MAX_LINES: usize = 1000;
 
 /// Returns the inconsistencies, one a line, or nothing if the database is sound. An error means
 /// that it cannot be read at all.
@@ -63,7 +63,7 @@ struct Report {
 
 impl Report {
     fn report(&mut self, line: fmt::Arguments<'_>) {
-        if self.lines.len() < MOST {
+        if self.lines.len() < MAX_LINES {
             self.lines.push(line.to_string());
         } else {
             self.has_more = true;
@@ -72,7 +72,7 @@ impl Report {
 
     fn told(mut self) -> Vec<String> {
         if self.has_more {
-            self.lines.push(format!("there are more than these {MOST}"));
+            self.lines.push(format!("there are more than these {MAX_LINES}"));
         }
         self.lines
     }

@@ -7,10 +7,10 @@ use rmp_serde::Serializer;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Initial capacity for an encoded record, which most records fit into.
-const MOST_BYTES: usize = 512;
+const MAX_BYTES: usize = 512;
 
 pub(crate) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::with_capacity(MOST_BYTES);
+    let mut bytes = Vec::with_capacity(MAX_BYTES);
     let written = record.serialize(&mut Serializer::new(&mut bytes));
     written.map_err(|error| Error::Corrupted(format!("a record cannot be written: {error}")))?;
     Ok(bytes)

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use redb::{Key, ReadableTable, Value, WriteTransaction};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{MOST, inconsistencies};
+use super::{MAX_LINES, inconsistencies};
 use crate::store::{
     AckLevel, Claimant, JobRule, JobStore, KeyEntry, NewAction, ReportedResults, Retention, StoredPlan,
     StoredValue, WorkerStore, change,
@@ -224,7 +224,7 @@ async fn check_reports_workers_without_registrations() {
 #[tokio::test]
 async fn check_reports_a_bounded_number_of_lines() {
     let reported =
-        tampered(|t| (0..MOST + 5).for_each(|n| put(t, RESULTS, format!("{n}").as_str(), "[]"))).await;
-    assert_eq!(reported.len(), MOST + 1);
-    assert_eq!(reported[MOST], "there are more than these 1000");
+        tampered(|t| (0..MAX_LINES + 5).for_each(|n| put(t, RESULTS, format!("{n}").as_str(), "[]"))).await;
+    assert_eq!(reported.len(), MAX_LINES + 1);
+    assert_eq!(reported[MAX_LINES], "there are more than these 1000");
 }
