@@ -9,13 +9,13 @@ pub(super) static OF_IMAGES: [Mutation; 5] = [
         name: "the record of a blob is acknowledged before it is on disk",
         file: "crates/agq/src/store/redb/records.rs",
         from: "self.write(AckLevel::Durable, move |txn| txn.decide_document(kind, &id, &rule))",
-        to: "self.write(AckLevel::Visible, move |txn| txn.decide_document(kind, &id, &rule))",
+        to: "self.write(AckLevel::Applied, move |txn| txn.decide_document(kind, &id, &rule))",
     },
     Mutation {
         name: "a removed job with blobs is acknowledged before its removal is on disk",
         file: "crates/agq/src/store/redb/records.rs",
         from: "self.write(AckLevel::Durable, move |txn| txn.forget_job(&job_id, status))",
-        to: "self.write(AckLevel::Visible, move |txn| txn.forget_job(&job_id, status))",
+        to: "self.write(AckLevel::Applied, move |txn| txn.forget_job(&job_id, status))",
     },
     Mutation {
         name: "the file of a blob is removed before its record",

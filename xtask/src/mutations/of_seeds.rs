@@ -79,8 +79,8 @@ pub(super) static OF_SEEDS: [Mutation; 36] = [
     Mutation {
         name: "the end of a job is acknowledged before it is on disk",
         file: "crates/agq/src/service/jobs.rs",
-        from: "if is_end { AckLevel::Durable } else { AckLevel::Visible }",
-        to: "if is_end { AckLevel::Visible } else { AckLevel::Visible }",
+        from: "if is_end { AckLevel::Durable } else { AckLevel::Applied }",
+        to: "if is_end { AckLevel::Applied } else { AckLevel::Applied }",
     },
     Mutation {
         name: "a report's attempt is not compared",
@@ -132,7 +132,7 @@ pub(super) static OF_SEEDS: [Mutation; 36] = [
     },
     Mutation {
         name: "the jobs of dead workers stay theirs",
-        file: "crates/agq/src/background/reaper.rs",
+        file: "crates/agq/src/background/orphaned_jobs.rs",
         from: "Some(_dead) => requeue_lost(app, &holder).await?,",
         to: "Some(_dead) => continue,",
     },
@@ -199,8 +199,8 @@ pub(super) static OF_SEEDS: [Mutation; 36] = [
     Mutation {
         name: "a rate does not count the starts before the last one",
         file: "crates/rules/src/limit.rs",
-        from: "self.spread_until.max(now).plus_ms(gap));",
-        to: "now.plus_ms(gap));",
+        from: "Some(gap) => next.spread(self.spread_from(now).saturating_add(gap)),",
+        to: "Some(gap) => next.spread(micros(now).saturating_add(gap)),",
     },
     Mutation {
         name: "the claims of all workers decide whose turn it is",
