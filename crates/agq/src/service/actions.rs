@@ -1,18 +1,21 @@
 //! Operations on an action: cancel and retry.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap};
 
 use agenix_protocol::{
     documents::Status,
-    ids::{ActionId, JobId},
+    ids::{ActionId, JobId, PlanId},
     request::Slice,
 };
-use agenix_rules::job::{self, Job, RuleOutcome};
+use agenix_rules::{
+    action::Action,
+    action_bounds,
+    job::{self, Job, RuleOutcome},
+};
 use futures_util::future::try_join_all;
 
 use super::{
-    action_changes, approvals, job_changes::decide_jobs, job_ended::on_jobs_ended, jobs::check_plan, lookup,
-    workflow,
+    action_changes, approvals, job_changes::decide_jobs, job_ended::on_jobs_ended, lookup, workflow,
 };
 use crate::{app::AppState, error::Result};
 
@@ -43,7 +46,7 @@ pub(crate) async fn retry(app: &AppState, action_id: &ActionId) -> Result<usize>
     lookup::plan(app, &action.plan_id).await?;
     approvals::check_open(app, &action.plan_id, action_id).await?;
     let jobs = app.store.jobs_of(action_id, vec![Status::Failed, Status::Dead], Slice::ALL).await?;
-    check_plans(app, &jobs).await?;
+    check_plans(app, &action, &jobs).await?;
     // Without failed jobs, nothing is retried and the workflow does not change.
     let place = if jobs.is_empty() { None } else { workflow::place_of_action(app, action_id).await? };
     workflow::resume(app, place.as_ref()).await?;
@@ -61,15 +64,23 @@ pub(crate) async fn retry(app: &AppState, action_id: &ActionId) -> Result<usize>
 /// Checks that a retry of each of the jobs would run the plan that the job was submitted with. A
 /// batch over HTTP has several plans, and the plan of an open action may have been replaced. Jobs
 /// of the same plan and lane have the same needs, so one of them is checked.
-async fn check_plans(app: &AppState, jobs: &[JobId]) -> Result<()> {
-    let mut checked = HashSet::new();
+async fn check_plans(app: &AppState, action: &Action, jobs: &[JobId]) -> Result<()> {
+    let mut examples: BTreeMap<PlanId, HashMap<u32, JobId>> = BTreeMap::new();
     for step in jobs.chunks(READ_STEP) {
         let records = try_join_all(step.iter().map(|job_id| app.store.job_record(job_id))).await?;
         for job in records.into_iter().flatten() {
-            if checked.insert((job.plan_id, job.lane))
-                && let Some(stored) = app.store.job(&job.job_id).await?
+            examples.entry(job.plan_id).or_default().entry(job.lane).or_insert(job.job_id);
+        }
+    }
+    for (plan_id, by_lane) in examples {
+        approvals::check_open(app, &plan_id, &action.action_id).await?;
+        let plan = lookup::plan(app, &plan_id).await?;
+        let examples: Vec<JobId> = by_lane.into_values().collect();
+        for step in examples.chunks(READ_STEP) {
+            for stored in
+                try_join_all(step.iter().map(|job_id| app.store.job(job_id))).await?.iter().flatten()
             {
-                check_plan(app, &stored).await?;
+                action_bounds::check_same_needs(action, &plan, &plan_id, &stored.needs)?;
             }
         }
     }

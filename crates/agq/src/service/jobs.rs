@@ -138,7 +138,7 @@ pub(super) async fn retry_by(
 
 /// Checks that a retry of the job would run the plan that the job was submitted with: the plan does
 /// not wait for approval, and has the needs by which the job is offered to workers.
-pub(super) async fn check_plan(app: &AppState, stored: &StoredJob) -> Result<()> {
+async fn check_plan(app: &AppState, stored: &StoredJob) -> Result<()> {
     let Job { plan_id, action_id, .. } = &stored.job;
     approvals::check_open(app, plan_id, action_id).await?;
     let plan = lookup::plan(app, plan_id).await?;
