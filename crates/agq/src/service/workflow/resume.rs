@@ -21,8 +21,10 @@ pub(crate) async fn place_of(app: &AppState, job: &Job) -> Result<Option<Workflo
     if let Some(workflow_id) = job.ojs.as_ref().and_then(|ojs| ojs.workflow.clone()) {
         return Ok(Some(WorkflowPosition { workflow_id, step_id: job.job_id.as_str().to_owned() }));
     }
-    // The jobs of an action with bounds have attributes of the Open Job Spec, but name no workflow.
-    if job.is_reserved() { Ok(None) } else { place_of_action(app, &job.action_id).await }
+    // The jobs of an action with bounds have attributes of the Open Job Spec, but no document of
+    // their own, and name no workflow.
+    let is_of_action = job.ojs.as_ref().is_none_or(|ojs| ojs.document.is_none());
+    if is_of_action { place_of_action(app, &job.action_id).await } else { Ok(None) }
 }
 
 pub(crate) async fn place_of_action(
