@@ -18,6 +18,7 @@ use agenix_rules::{
     rejection::Rejection,
     workflow::{PlacedStep, StepInputs, StepObservation, StepState, Workflow, WorkflowRequest, WorkflowStep},
 };
+use futures_util::{StreamExt, stream};
 use tracing::error;
 
 pub(crate) use self::{
@@ -38,6 +39,8 @@ use crate::{
 
 /// States that one [`advance`] passes. The reaper continues afterwards.
 const MAX_MOVES: usize = 100;
+/// Maximum number of workflows that advance at the same time.
+const MAX_AT_ONCE: usize = 16;
 /// Time within which a workflow that is being submitted has to be stored, in milliseconds.
 const UNFINISHED_MS: u64 = 60_000;
 
@@ -282,13 +285,20 @@ async fn remove_running(app: &AppState, id: &str) -> Result<()> {
     Ok(app.store.update_document(DocumentKind::Running, id, Box::new(rule)).await??)
 }
 
+/// Advances all running workflows, some at a time, because one that hands large outputs on takes
+/// long.
 pub(crate) async fn advance_all(app: &AppState) -> Result<()> {
-    for (id, since) in app.store.documents(DocumentKind::Running).await? {
-        forget_unfinished(app, &id, &since).await?;
-        if let Err(error) = advance(app, &id).await {
+    let running = stream::iter(app.store.documents(DocumentKind::Running).await?);
+    let advanced = running.for_each_concurrent(MAX_AT_ONCE, async |(id, since)| {
+        let outcome = match forget_unfinished(app, &id, &since).await {
+            Ok(()) => advance(app, &id).await,
+            failed => failed,
+        };
+        if let Err(error) = outcome {
             error!(workflow = id, %error, "a workflow could not be advanced; the next round tries again");
         }
-    }
+    });
+    advanced.await;
     Ok(())
 }
 
@@ -304,8 +314,18 @@ async fn forget_unfinished(app: &AppState, id: &str, since: &str) -> Result<()> 
 
 pub(crate) async fn forget_ended(app: &AppState, before: Timestamp) -> Result<()> {
     for workflow in list(app).await? {
-        if workflow.is_settled() && workflow.ended_at.is_some_and(|at| at < before) {
-            let rule = |_: Option<&str>| Ok(DocumentChange::Remove);
+        let is_old =
+            move |known: &Workflow| known.is_settled() && known.ended_at.is_some_and(|at| at < before);
+        if is_old(&workflow) {
+            // The rule checks again, because a retry may have resumed the workflow meanwhile.
+            let rule = move |known: Option<&str>| {
+                let known = known.and_then(|known| serde_json::from_str::<Workflow>(known).ok());
+                Ok(if known.is_none_or(|known| is_old(&known)) {
+                    DocumentChange::Remove
+                } else {
+                    DocumentChange::Keep
+                })
+            };
             app.store.update_document(DocumentKind::Workflow, &workflow.id, Box::new(rule)).await??;
         }
     }
