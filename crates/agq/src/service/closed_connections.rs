@@ -17,22 +17,29 @@ pub(crate) async fn release(app: &AppState, closed: ClosedConnection) -> Result<
     outcome
 }
 
+/// Does all parts, because one that can never be done must not prevent the others.
 async fn try_release(app: &AppState, closed: &ClosedConnection) -> Result<()> {
-    for claim in &closed.unacked {
-        release_unreported(app, &claim.job_id, &claim.holder, claim.attempt).await?;
-    }
-    release_all(app, &closed.name).await?;
-    match &closed.worker_id {
-        Some(worker_id) => detach(app, worker_id, &closed.name).await,
-        None => Ok(()),
-    }
-}
-
-/// Repeats what has failed. Every node calls this, because each knows only its own connections.
-pub(crate) async fn release_unreturned(app: &AppState) -> Result<()> {
     let mut outcome = Ok(());
-    for closed in app.unreturned_claims.take() {
-        outcome = outcome.and(release(app, closed).await);
+    for claim in &closed.unacked {
+        outcome = outcome.and(release_unreported(app, &claim.job_id, &claim.holder, claim.attempt).await);
+    }
+    outcome = outcome.and(release_all(app, &closed.name).await);
+    if let Some(worker_id) = &closed.worker_id {
+        outcome = outcome.and(detach(app, worker_id, &closed.name).await);
     }
     outcome
+}
+
+/// Repeats what has failed, up to the first failure: the store is probably still away, and each try
+/// takes as long as its timeout. Every node calls this, because each knows only its own
+/// connections.
+pub(crate) async fn release_unreturned(app: &AppState) -> Result<()> {
+    let mut closed = app.unreturned_claims.take().into_iter();
+    while let Some(next) = closed.next() {
+        if let Err(error) = release(app, next).await {
+            closed.for_each(|rest| app.unreturned_claims.add(rest));
+            return Err(error);
+        }
+    }
+    Ok(())
 }
