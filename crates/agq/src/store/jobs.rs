@@ -19,6 +19,10 @@ use agenix_rules::{
     owner::Owner,
 };
 
+/// Maximum number of ready jobs that the claims of one write end, because the jobs can no longer
+/// run: other writes wait for it.
+pub(crate) const MAX_WITHDRAWN: usize = 1000;
+
 /// Plans, actions and jobs, with their indexes. [`store`](super) has the rules for order, atomicity
 /// and durability.
 ///
@@ -26,10 +30,6 @@ use agenix_rules::{
 /// otherwise. A read sees one consistent state, which includes every write answered before the
 /// call. A method that answers about a missing record returns `None`, `false` or an empty list, not
 /// an error; only a rule can reject.
-/// Maximum number of ready jobs that the claims of one write end, because the jobs can no longer
-/// run: other writes wait for it.
-pub(crate) const MAX_WITHDRAWN: usize = 1000;
-
 pub(crate) trait JobStore: Send + Sync + 'static {
     /// Adds a plan, and returns true if it is new. Never replaces an existing plan. Rejected if the
     /// budget of a new plan has no room.

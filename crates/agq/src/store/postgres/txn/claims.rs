@@ -214,7 +214,9 @@ impl PgTxn<'_> {
     /// to look again. Leaves it unset if no job was claimed, because two nodes would otherwise
     /// notify each other for ever.
     fn note_left(&mut self, claims: &[Option<Claim>], batch: &ClaimBatch<'_>) {
-        if claims.iter().all(Option::is_none) {
+        // A claim that stopped at the bound has ended jobs, and jobs that can run may be behind
+        // them.
+        if claims.iter().all(Option::is_none) && batch.withdrawn < MAX_WITHDRAWN {
             return;
         }
         for (lane, position, first) in batch.ready.left() {
