@@ -159,7 +159,11 @@ pub(crate) async fn patiently<T, S: Future<Output = io::Result<T>>>(
             Err(error) if is_shortage(&error) => error,
             Err(error) => return Err(Unstarted::Failed(error)),
             Ok(started) => {
-                shortage.over();
+                // Only what has waited shows by its success that the shortage is over: bytes of an
+                // input can be written while no process can be started.
+                if wait.is_some() {
+                    shortage.over();
+                }
                 return Ok(started);
             }
         };

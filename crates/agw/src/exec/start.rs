@@ -182,7 +182,9 @@ pub(crate) async fn start_with_retry(
     cancel: &CancelToken,
 ) -> Result<(StartedProcess, Option<io::PipeReader>), Unstarted> {
     let start = || start(command, before, context, (inputs, launcher));
-    patiently(start, command.timeout, &context.shortage, cancel).await
+    let started = patiently(start, command.timeout, &context.shortage, cancel).await?;
+    context.shortage.over();
+    Ok(started)
 }
 
 async fn start(
