@@ -8,7 +8,7 @@ use agenix_protocol::{
     documents::{CapturedOutput, TaskResult},
 };
 use futures_util::future::join_all;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::exec::{
     cancel::CancelToken,
@@ -24,6 +24,7 @@ use crate::exec::{
     stages::{Stage, StageCommand, Stdout},
     start::{ExecContext, Out, StartedProcess, TaskInputs, start_with_retry},
     stray_sweep::UnendedProcess,
+    subreaper::MAX_ABANDONED_WAIT,
 };
 
 /// Maximum wait for the last output of a task that has ended, which its relays still have. Without
@@ -58,9 +59,14 @@ pub(crate) async fn run(
         let (started, to_next) = match started {
             Ok(started) => started,
             Err(unstarted) => {
-                let is_failed = matches!(unstarted, Unstarted::Failed(_));
                 // The processes use the resources of the job until they have ended.
-                end(&mut running, if is_failed { Duration::ZERO } else { context.kill_grace }).await;
+                if matches!(unstarted, Unstarted::Failed(_)) {
+                    let ended = end(&mut running, Duration::ZERO);
+                    // A killed process that hangs in a system call is left to the subreaper.
+                    let _hangs = timeout(MAX_ABANDONED_WAIT, ended).await;
+                } else {
+                    end(&mut running, context.kill_grace).await;
+                }
                 return Err(not_started(command, &unstarted));
             }
         };

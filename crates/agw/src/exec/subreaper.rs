@@ -22,7 +22,7 @@ use tracing::debug;
 use crate::exec::process_table::children_of;
 
 /// Maximum wait for killed children.
-const MAX_ABANDONED_WAIT: Duration = Duration::from_secs(5);
+pub(crate) const MAX_ABANDONED_WAIT: Duration = Duration::from_secs(5);
 /// Longest interval between two looks at killed children.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
@@ -37,7 +37,15 @@ static LISTED: OnceLock<File> = OnceLock::new();
 struct Children {
     ours: BTreeSet<i32>,
     /// Children in `ours` that no other code waits for.
-    abandoned: Vec<Pid>,
+    abandoned: Vec<AbandonedChild>,
+}
+
+/// Killed child.
+struct AbandonedChild {
+    pid: Pid,
+    /// True if the child has outlasted a wait, because it hangs in a system call. Nothing waits for
+    /// it any more.
+    hangs: bool,
 }
 
 /// Starts a child and records its pid, which `start` returns, so that [`reap`] does not take it for
@@ -60,7 +68,7 @@ pub(crate) fn reaped<T>(pid: Pid, reap: impl FnOnce() -> io::Result<T>) -> io::R
 
 /// Leaves the killed child `pid` to [`reap`], because no other code waits for it.
 pub(crate) fn abandon(pid: Pid) {
-    children().abandoned.push(pid);
+    children().abandoned.push(AbandonedChild { pid, hangs: false });
 }
 
 /// Makes this worker a child subreaper.
@@ -119,7 +127,7 @@ pub(crate) fn reap() {
 fn reap_abandoned() {
     let mut children = children();
     let Children { ours, abandoned } = &mut *children;
-    abandoned.retain(|&pid| {
+    abandoned.retain(|&AbandonedChild { pid, .. }| {
         let ended = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
         let still_runs = matches!(ended, Ok(None) | Err(Errno::INTR));
         if !still_runs {
@@ -135,7 +143,11 @@ pub(crate) async fn wait_for_abandoned() {
     let (end, mut pause) = (Instant::now() + MAX_ABANDONED_WAIT, Duration::from_millis(1));
     loop {
         reap_abandoned();
-        if children().abandoned.is_empty() || Instant::now() >= end {
+        if children().abandoned.iter().all(|child| child.hangs) {
+            return;
+        }
+        if Instant::now() >= end {
+            children().abandoned.iter_mut().for_each(|child| child.hangs = true);
             return;
         }
         sleep(pause).await;
