@@ -19,7 +19,7 @@ use crate::exec::relay_pool;
 const CHUNK: usize = 64 * 1024;
 
 /// Reason for which the output of a task may lack something.
-const HELD_OPEN: &str = "a process that the task has left behind holds its output open, and agw has not masked all of it: \
+const HELD_OPEN: &str = "a process that the task has left behind may hold its output open, because agw has not masked all of it in time: \
     redirect the output of that process";
 
 /// Relay between a task and its spool file.
@@ -106,7 +106,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let (_held_open, relay) = masked_pipe(file, patterns()).unwrap();
         let error = relay.end(Duration::ZERO).await.unwrap_err();
-        assert!(error.to_string().contains("holds its output open"), "{error}");
+        assert!(error.to_string().contains("may hold its output open"), "{error}");
     }
 
     #[tokio::test]
