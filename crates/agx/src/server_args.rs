@@ -76,11 +76,11 @@ impl ServerArgs {
     }
 
     /// Returns the address of agq from `--agq`, AGQ_ADDR or AGQ_URL, unless a profile is selected.
-    pub(crate) fn address(&self) -> Option<String> {
-        match self.selection() {
-            Ok(Selection::Address(address)) => Some(address),
+    pub(crate) fn address(&self) -> Result<Option<String>> {
+        Ok(match self.selection()? {
+            Selection::Address(address) => Some(address),
             _ => None,
-        }
+        })
     }
 
     fn selection(&self) -> Result<Selection> {
@@ -89,15 +89,15 @@ impl ServerArgs {
     }
 
     /// Returns the environment variables that stand for these options, with absolute paths.
-    pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn variables(&self) -> Result<Vec<(&'static str, String)>> {
         let path = |file: &Option<PathBuf>| {
             let absolute = std::path::absolute(file.as_ref()?).ok()?;
             Some(absolute.display().to_string())
         };
-        let (address, profile) = match self.selection() {
-            Ok(Selection::Address(address)) => (Some(address), None),
-            Ok(Selection::Profile(profile)) => (None, Some(profile)),
-            _ => (None, None),
+        let (address, profile) = match self.selection()? {
+            Selection::Address(address) => (Some(address), None),
+            Selection::Profile(profile) => (None, Some(profile)),
+            Selection::None => (None, None),
         };
         let all = [
             (ADDRESSES[0], address),
@@ -107,7 +107,7 @@ impl ServerArgs {
             ("AGQ_CERT", path(&self.tls_cert)),
             ("AGQ_KEY_FILE", path(&self.tls_key)),
         ];
-        all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+        Ok(all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
     }
 
     /// Returns these options as a profile, with absolute paths.

@@ -34,7 +34,7 @@ fn up_does_not_pass_global_options_to_agq() {
     let cli = Cli::try_parse_from(["agx", "--agq", "h:1", "up", "--", "--port", "0"]).unwrap();
     let Some(super::Command::Up(up)) = cli.command else { panic!("{cli:?}") };
     assert_eq!(up.options_of_agq, ["--port", "0"]);
-    assert_eq!(cli.server.address().as_deref(), Some("h:1"));
+    assert_eq!(cli.server.address().unwrap().as_deref(), Some("h:1"));
     let cli = Cli::try_parse_from(["agx", "--agq", "h:1", "up"]).unwrap();
     assert!(matches!(cli.command, Some(super::Command::Up(up)) if up.options_of_agq.is_empty()));
 }

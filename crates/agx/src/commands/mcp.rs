@@ -63,7 +63,7 @@ pub(crate) fn guide(args: &GuideArgs, output: Output) -> Result<()> {
 
 pub(crate) async fn run(server: &ServerArgs, mut args: McpArgs, output: Output) -> Result<()> {
     if args.print_config {
-        output.raw(config(server, &args).as_bytes())?;
+        output.raw(config(server, &args)?.as_bytes())?;
         return output.flush();
     }
     if args.http.is_none() && std::io::stdin().is_terminal() {
@@ -125,7 +125,7 @@ fn tasks_of(pipeline: &str) -> std::result::Result<Vec<Task>, Refusal> {
 
 /// Returns the configuration in the form that most clients read. A client starts the server in a
 /// directory of its own, so paths are absolute.
-fn config(server: &ServerArgs, args: &McpArgs) -> String {
+fn config(server: &ServerArgs, args: &McpArgs) -> Result<String> {
     let mut words = vec!["mcp".to_owned()];
     let options = [
         ("queue", args.queue.as_ref().map(ToString::to_string)),
@@ -135,7 +135,7 @@ fn config(server: &ServerArgs, args: &McpArgs) -> String {
     words.extend(options.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?))));
     let program = std::env::current_exe().map_or_else(|_| "agx".into(), |path| path.display().to_string());
     let home = std::env::var("AGX_HOME").ok().map(|home| ("AGX_HOME", home));
-    let env: BTreeMap<_, _> = server.variables().into_iter().chain(home).collect();
+    let env: BTreeMap<_, _> = server.variables()?.into_iter().chain(home).collect();
     let config = json!({"mcpServers": {"agenix": {"command": program, "args": words, "env": env}}});
-    format!("{}\n", serde_json::to_string_pretty(&config).unwrap_or_default())
+    Ok(format!("{}\n", serde_json::to_string_pretty(&config).unwrap_or_default()))
 }

@@ -137,10 +137,12 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
         format!("  {address}/\n    to look at it with a browser; the key is in {}\n", key.display())
     });
     let web = web.unwrap_or_default();
-    if let Some(address) = server.address() {
-        output.note(&format!(
+    match server.address() {
+        Ok(Some(address)) => output.note(&format!(
             "agx: AGQ_ADDR, AGQ_URL or --agq says {address}: this overrides the profile '{LOCAL}'"
-        ));
+        )),
+        Ok(None) => {}
+        Err(error) => output.note(&format!("agx: other commands will fail: {error}")),
     }
     let sandbox = sandbox_text(&args.sandbox);
     output.show("up", &document, |_| {
