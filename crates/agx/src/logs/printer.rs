@@ -90,7 +90,7 @@ impl LogPrinter {
         let NewOutput { task_number, stream, piece, lost, .. } = fresh;
         if self.attempt != fresh.attempt {
             // Incomplete lines of an earlier attempt are not continued.
-            self.end()?;
+            self.end_streams(true)?;
             if self.attempt != 0 {
                 let (job_id, attempt) = (&self.job_id, fresh.attempt);
                 self.output.note(&format!(
@@ -129,11 +129,17 @@ impl LogPrinter {
 
     /// Prints the incomplete lines at the end of the output.
     pub(super) fn end(&mut self) -> Result<()> {
+        let is_completed = matches!(self.form, LineForm::Lines { is_completed: true, .. });
+        self.end_streams(is_completed)
+    }
+
+    /// Ends all streams. With `completes`, incomplete lines get a line feed.
+    fn end_streams(&mut self, completes: bool) -> Result<()> {
         for ((_, stream), mut printed) in std::mem::take(&mut self.streams) {
-            if let LineForm::Lines { prefix, is_completed } = &self.form
+            if let LineForm::Lines { prefix, .. } = &self.form
                 && !printed.begun.is_empty()
             {
-                let end: &[u8] = if *is_completed { b"\n" } else { b"" };
+                let end: &[u8] = if completes { b"\n" } else { b"" };
                 printed.write_line(&prefix_for(stream, prefix, self.output), end)?;
             }
             printed.end()?;
