@@ -1,6 +1,6 @@
 //! `agx action diff`: compares the results of two actions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agenix_client::Connection;
 use agenix_protocol::{
@@ -118,9 +118,14 @@ impl ActionEnds {
         let occurrence = self.ends.range(equal).next_back().map_or(0, |((_, last), _)| last + 1);
         self.ends.insert((input.to_owned(), occurrence), end);
     }
+
+    /// Returns the inputs of more than one job.
+    fn repeated(&self) -> impl Iterator<Item = String> {
+        self.ends.keys().filter(|(_, earlier)| *earlier > 0).map(|(input, _)| input.clone())
+    }
 }
 
-fn compared(mut before: ActionEnds, after: ActionEnds) -> Comparison {
+fn compared(mut before: ActionEnds, mut after: ActionEnds) -> Comparison {
     let unended =
         |of: &ActionEnds| of.ends.values().filter(|end| !end.summary.status.is_ended()).count() as u64;
     let mut compared = Comparison {
@@ -128,8 +133,19 @@ fn compared(mut before: ActionEnds, after: ActionEnds) -> Comparison {
         removed: before.removed + after.removed,
         ..Comparison::default()
     };
+    // The partner of a result may be one of the removed ones.
+    let (lacks_before, lacks_after) = (before.removed > 0, after.removed > 0);
+    if lacks_before || lacks_after {
+        let repeated: BTreeSet<String> =
+            [&before, &after].into_iter().flat_map(ActionEnds::repeated).collect();
+        before.ends.retain(|(input, _), _| !repeated.contains(input));
+        after.ends.retain(|(input, _), _| !repeated.contains(input));
+    }
     for (key, end) in after.ends {
         let earlier = before.ends.remove(&key);
+        if earlier.is_none() && lacks_before {
+            continue;
+        }
         let equal = earlier.as_ref().map_or(Some(false), |earlier| {
             if earlier.summary.status == end.summary.status {
                 are_equal(&earlier.stdout, &end.stdout)
@@ -147,7 +163,8 @@ fn compared(mut before: ActionEnds, after: ActionEnds) -> Comparison {
             }),
         }
     }
-    compared.differences.extend(before.ends.into_iter().map(|((input, _), end)| ResultDifference {
+    let left = before.ends.into_iter().filter(|_| !lacks_after);
+    compared.differences.extend(left.map(|((input, _), end)| ResultDifference {
         input,
         before: Some(end.summary),
         after: None,
@@ -251,6 +268,24 @@ mod tests {
         let removed = ActionEnds { removed: 1, ..ActionEnds::default() };
         let removed = verdict(&compared(removed, ActionEnds::default())).unwrap_err().to_string();
         assert!(removed.starts_with("1 result is no longer kept"), "{removed}");
+    }
+
+    #[test]
+    fn diff_does_not_take_a_removed_result_for_a_difference() {
+        let one = |input: &str, output: &[u8]| (input.to_owned(), whole(output));
+        let of = |all: &[(String, CapturedOutput)], removed| {
+            let all: Vec<_> =
+                all.iter().map(|(input, output)| (&**input, Completed, output.clone())).collect();
+            ActionEnds { removed, ..ends(&all) }
+        };
+        let twice = [one("a", b"1"), one("a", b"2"), one("b", b"3")];
+        for (before, after) in [(of(&twice[1..], 1), of(&twice, 0)), (of(&twice, 0), of(&twice[1..], 1))] {
+            let found = compared(before, after);
+            assert!(found.differences.is_empty(), "the first job of a was removed");
+            assert!(verdict(&found).unwrap_err().to_string().starts_with("1 result is no longer kept"));
+        }
+        let differs = compared(of(&[one("b", b"3")], 1), of(&[one("b", b"4")], 1));
+        assert_eq!(differs.differences.len(), 1, "both results are kept");
     }
 
     #[test]
