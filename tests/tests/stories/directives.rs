@@ -112,7 +112,7 @@ fn a_terminated_worker_finishes_its_job_and_ends_well() {
     lab.submit_action(&agq, "wait", "a", "[{}]");
     eventually("the job starts", || children(&agw).pop());
     assert_eq!(Raw::open(&lab, &agq).ask("WORKER.TERMINATE w1"), "+OK");
-    eventually("the worker hears it", || agw.log().contains("ordered this worker to end").then_some(()));
+    eventually("the worker hears it", || agw.log().contains("directed this worker to end").then_some(()));
     assert_eq!(action(&lab, &agq, "a")["running"], 1);
     lab.file("go", "");
     assert_eq!(agw.wait().code(), Some(0), "{}", agw.log());
