@@ -21,23 +21,26 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 /// Parses whole seconds from 1, or a whole number with the suffix s, m, h or d, at most
 /// [`MAX_LIMIT_SECS`].
 pub(crate) fn parse_secs(text: &str) -> Result<u64, String> {
+    let secs = whole_secs(text)?.filter(|&secs| secs <= MAX_LIMIT_SECS);
+    secs.ok_or_else(|| "give at most a hundred years, which is 36500d".into())
+}
+
+/// Parses like [`parse_secs`], at most a year.
+pub(crate) fn parse_wait(text: &str) -> Result<u64, String> {
+    let secs = whole_secs(text)?.filter(|&secs| secs <= u64::from(MAX_SECS));
+    secs.ok_or_else(|| "give at most a year, which is 365d".into())
+}
+
+/// Returns the seconds from 1 that `text` names, or `None` if no number can hold them.
+fn whole_secs(text: &str) -> Result<Option<u64>, String> {
     let wrong = || {
         "give whole seconds from 1, or a number with s, m, h or d behind it, as 90 or 5m; no percentage"
             .to_owned()
     };
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let (number, unit) = parts(text).filter(|(number, _)| is_number(number)).ok_or_else(wrong)?;
-    match number.parse::<u64>().ok().and_then(|number| number.checked_mul(u64::from(unit))) {
-        Some(0) => Err(wrong()),
-        Some(secs) if secs <= MAX_LIMIT_SECS => Ok(secs),
-        _ => Err("give at most a hundred years, which is 36500d".into()),
-    }
-}
-
-/// Parses like [`parse_secs`], at most a year.
-pub(crate) fn parse_wait(text: &str) -> Result<u64, String> {
-    let secs = parse_secs(text)?;
-    if secs > u64::from(MAX_SECS) { Err("give at most a year, which is 365d".into()) } else { Ok(secs) }
+    let secs = number.parse::<u64>().ok().and_then(|number| number.checked_mul(u64::from(unit)));
+    if secs == Some(0) { Err(wrong()) } else { Ok(secs) }
 }
 
 /// Returns the number in `text`, and the seconds of its unit.
