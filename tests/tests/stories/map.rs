@@ -9,17 +9,7 @@ use std::{
 use e2e::{Lab, Ran, eventually, is_gone};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::process_of;
-
-/// Returns an `agx map` command without a running agq. Its directory for temporary files is `tmp`
-/// of the lab.
-fn map(lab: &Lab, args: &[&str]) -> Command {
-    let tmp = lab.path().join("tmp");
-    std::fs::create_dir_all(&tmp).unwrap();
-    let mut command = lab.command("agx");
-    command.env("TMPDIR", tmp).arg("map").args(args);
-    command
-}
+use crate::support::{map, process_of};
 
 fn mapped(lab: &Lab, args: &[&str]) -> Ran {
     Ran::from(map(lab, args).output().unwrap())

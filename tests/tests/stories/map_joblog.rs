@@ -1,18 +1,10 @@
 //! The joblog of `agx map`: it goes on, and replaces no other file.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use e2e::{Lab, Ran};
 
-/// Returns an `agx map` command without a running agq. Its directory for temporary files is `tmp`
-/// of the lab.
-fn map(lab: &Lab, args: &[&str]) -> Command {
-    let tmp = lab.path().join("tmp");
-    std::fs::create_dir_all(&tmp).unwrap();
-    let mut command = lab.command("agx");
-    command.env("TMPDIR", tmp).arg("map").args(args);
-    command
-}
+use crate::support::map;
 
 fn text(lab: &Lab, file: &str) -> String {
     std::fs::read_to_string(lab.path().join(file)).unwrap()

@@ -1,19 +1,11 @@
 //! `agx map` with programs by path, with the number of the slot, with the idle timeout, and on
 //! workers that a dry run names.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use e2e::{Lab, Ran};
 
-/// Returns an `agx map` command without a running agq. Its directory for temporary files is `tmp`
-/// of the lab.
-fn map(lab: &Lab, args: &[&str]) -> Command {
-    let tmp = lab.path().join("tmp");
-    fs::create_dir_all(&tmp).unwrap();
-    let mut command = lab.command("agx");
-    command.env("TMPDIR", tmp).arg("map").args(args);
-    command
-}
+use crate::support::map;
 
 fn mapped(lab: &Lab, args: &[&str]) -> Ran {
     Ran::from(map(lab, args).output().unwrap())

@@ -4,6 +4,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{Shutdown, TcpStream},
     path::Path,
+    process::Command,
     time::Duration,
 };
 
@@ -87,6 +88,16 @@ impl Raw {
     pub(crate) fn is_closed(&mut self) -> bool {
         matches!(self.stream.read(&mut [0]), Ok(0) | Err(_))
     }
+}
+
+/// Returns an `agx map` command without a running agq. Its directory for temporary files is `tmp`
+/// of the lab.
+pub(crate) fn map(lab: &Lab, args: &[&str]) -> Command {
+    let tmp = lab.path().join("tmp");
+    std::fs::create_dir_all(&tmp).expect("a directory of the lab can be created");
+    let mut command = lab.command("agx");
+    command.env("TMPDIR", tmp).arg("map").args(args);
+    command
 }
 
 /// Returns a plan with one task.
