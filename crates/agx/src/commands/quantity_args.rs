@@ -30,7 +30,7 @@ pub(crate) struct QuantityArgs {
     #[arg(long, value_name = "FACTOR")]
     retry_memory_factor: Option<MemoryFactor>,
     /// GPUs that one job uses: it gets their indices in `CUDA_VISIBLE_DEVICES` and
-    /// `ROCR_VISIBLE_DEVICES`
+    /// `ROCR_VISIBLE_DEVICES`, on a machine with AMD GPUs alone in the latter only
     #[arg(long, value_name = "N", value_parser = |text: &str| amount(GPUS, text))]
     gpus: Option<u64>,
     /// Quantity of another resource that one job uses, as licences=1: workers offer it with
