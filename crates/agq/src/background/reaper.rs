@@ -1,5 +1,5 @@
 //! Reaper: expires leases, workers, keys and old jobs, and runs schedules and workflows. Each round
-//! does what no command triggers.
+//! does what no command triggers. Workflows advance beside the rounds.
 //!
 //! The clock may jump. Time that passes unobserved, because the machine slept, counts neither
 //! against workers nor against attempts. After the clock was set back, deadlines are computed

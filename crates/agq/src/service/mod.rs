@@ -17,7 +17,7 @@
 //!
 //! The `ojs_*` modules, `fetch` and `dead_letters` are operations of the Open Job Spec; `claims` is
 //! the counterpart of `fetch` for RESP. The reaper calls `timers`, `halting`, `limits`, `schedules`
-//! and `workflow` in each round.
+//! and `closed_connections` in each round, and `workflow` beside its rounds.
 
 pub(crate) mod action_changes;
 pub(crate) mod action_submission;
