@@ -30,6 +30,12 @@ impl Timestamp {
         let ms = DateTime::parse_from_rfc3339(text).ok()?.timestamp_millis();
         u64::try_from(ms).ok().filter(|ms| *ms < YEAR_10000_MS).map(Self)
     }
+
+    /// Parses RFC 3339. A time before 1970 becomes 1970. Times after the year 9999 are refused.
+    pub fn parse_saturating(text: &str) -> Option<Self> {
+        let ms = DateTime::parse_from_rfc3339(text).ok()?.timestamp_millis();
+        Some(Self(u64::try_from(ms).unwrap_or_default())).filter(|time| time.0 < YEAR_10000_MS)
+    }
 }
 
 impl From<SystemTime> for Timestamp {

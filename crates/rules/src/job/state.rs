@@ -24,6 +24,18 @@ pub enum JobState {
 }
 
 impl JobState {
+    /// All states.
+    pub const ALL: [Self; 8] = [
+        Self::Staged,
+        Self::Scheduled,
+        Self::Available,
+        Self::Active,
+        Self::Completed,
+        Self::Retryable,
+        Self::Cancelled,
+        Self::Discarded,
+    ];
+
     /// Returns the name of the state in the Open Job Spec.
     pub fn ojs_name(self) -> &'static str {
         match self {

@@ -8,14 +8,17 @@ use agenix_protocol::{
     reserved_keys::SCHEDULED,
     time::Timestamp,
 };
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{
+    Map, Value,
+    value::{RawValue, to_raw_value},
+};
 
 use super::{
     DEFAULT_QUEUE, PLAN_PREFIX, VISIBILITY_MS,
     options::{OptionReader, invalid},
+    unique::read_unique,
 };
 use crate::{
-    hash,
     job::{Ojs, Unique},
     limit::LimitTerms,
     rejection::Rejection,
@@ -23,11 +26,9 @@ use crate::{
 
 /// Maximum number of bytes of a job type, and of the name of a queue.
 const MAX_NAME_BYTES: usize = 128;
-/// Default states in which an earlier job counts as a duplicate: all in which a job has not ended.
-pub(crate) const COUNTING: [&str; 5] = ["available", "active", "scheduled", "retryable", "pending"];
 
 /// Fields of a document, each as the submitter wrote it.
-type JobDocumentFields = BTreeMap<String, Box<RawValue>>;
+pub(super) type JobDocumentFields = BTreeMap<String, Box<RawValue>>;
 
 /// Submitted job that passed all checks.
 #[derive(Debug, Clone)]
@@ -57,18 +58,13 @@ pub struct JobSubmission {
 }
 
 /// Fields that only agq sets. Submitted values of these fields are ignored.
-const OWN: [&str; 31] = [
+const OWN: [&str; 20] = [
+    "specversion",
     "state",
-    "queue",
-    "priority",
     "attempt",
     "max_attempts",
-    "timeout_ms",
-    "visibility_timeout_ms",
     "created_at",
     "enqueued_at",
-    "scheduled_at",
-    "expires_at",
     "started_at",
     "completed_at",
     "cancelled_at",
@@ -79,12 +75,22 @@ const OWN: [&str; 31] = [
     "errors",
     "result",
     "progress",
-    "tags",
     "parent_results",
     "workflow_id",
     "worker_id",
     "action_id",
-    "id",
+];
+
+/// Options that a submitter may also give as fields of the job, as ojs-core does.
+const FIELD_OPTIONS: [&str; 12] = [
+    "queue",
+    "priority",
+    "timeout",
+    "timeout_ms",
+    "visibility_timeout_ms",
+    "scheduled_at",
+    "expires_at",
+    "tags",
     "retry",
     "unique",
     "rate_limit",
@@ -115,7 +121,8 @@ impl JobSubmission {
 pub fn read(mut document: JobDocumentFields, now: Timestamp) -> Result<JobSubmission, Rejection> {
     let job_type = read_type(&document)?;
     let job_id = value_of(&document, "id")?.map(|id| read_id(&id)).transpose()?;
-    document.retain(|field, _| !OWN.contains(&field.as_str()));
+    document.retain(|field, _| field != "id" && !OWN.contains(&field.as_str()));
+    move_to_options(&mut document)?;
     let args = document.get("args").filter(|args| args.get() != "null");
     let args = args.ok_or_else(|| {
         invalid("args is missing: a job has a list of arguments, which may be empty".into())
@@ -124,10 +131,9 @@ pub fn read(mut document: JobDocumentFields, now: Timestamp) -> Result<JobSubmis
         return Err(invalid("args is not a list: put the arguments into one".into()));
     }
     check_object(&document, "meta")?;
-    let options = match value_of(&document, "options")? {
-        None => Map::new(),
+    let options: Map<String, Value> = match value_of(&document, "options")? {
         Some(Value::Object(options)) => options,
-        Some(_) => return Err(invalid("options is not an object".into())),
+        _ => Map::new(),
     };
     let options = OptionReader::of("options", &options);
     let queue =
@@ -181,11 +187,33 @@ pub fn read(mut document: JobDocumentFields, now: Timestamp) -> Result<JobSubmis
 }
 
 /// Returns the value of a field, or `None` if the field is missing or null.
-fn value_of(document: &JobDocumentFields, field: &str) -> Result<Option<Value>, Rejection> {
+pub(super) fn value_of(document: &JobDocumentFields, field: &str) -> Result<Option<Value>, Rejection> {
     let read = |raw: &RawValue| {
         serde_json::from_str(raw.get()).map_err(|error| invalid(format!("{field}: {error}")))
     };
     Ok(document.get(field).map(|raw| read(raw)).transpose()?.filter(|value: &Value| !value.is_null()))
+}
+
+/// Moves fields that are options into the options of the job. An option takes precedence over the
+/// field of its name.
+fn move_to_options(document: &mut JobDocumentFields) -> Result<(), Rejection> {
+    check_object(document, "options")?;
+    let is_null = |raw: &RawValue| raw.get() == "null";
+    let fields = FIELD_OPTIONS.iter().filter_map(|name| document.remove_entry(*name));
+    let fields: Vec<_> = fields.filter(|(_, raw)| !is_null(raw)).collect();
+    if fields.is_empty() {
+        return Ok(());
+    }
+    let given = document.get("options").map_or("null", |raw| raw.get());
+    let wrong = |error: serde_json::Error| invalid(format!("options: {error}"));
+    let mut options =
+        serde_json::from_str::<Option<JobDocumentFields>>(given).map_err(wrong)?.unwrap_or_default();
+    options.retain(|_, raw| !is_null(raw));
+    for (name, raw) in fields {
+        options.entry(name).or_insert(raw);
+    }
+    document.insert("options".into(), to_raw_value(&options).map_err(wrong)?);
+    Ok(())
 }
 
 fn check_object(document: &JobDocumentFields, field: &str) -> Result<(), Rejection> {
@@ -270,68 +298,6 @@ fn plan_input(args: &RawValue) -> Result<String, Rejection> {
 
 fn without_args(document: &JobDocumentFields) -> BTreeMap<&str, &RawValue> {
     document.iter().filter(|(name, _)| *name != "args").map(|(name, raw)| (name.as_str(), &**raw)).collect()
-}
-
-fn read_unique(
-    unique: &OptionReader<'_>,
-    document: &JobDocumentFields,
-    job_type: &str,
-    queue: &str,
-) -> Result<Unique, Rejection> {
-    let keys = unique.texts("keys")?.unwrap_or_else(|| ["type", "queue", "args"].map(String::from).into());
-    let exact_of = |field: &str| -> Result<Value, Rejection> {
-        let is_there = value_of(document, field)?.is_some();
-        Ok(document.get(field).filter(|_| is_there).map(|raw| exact(raw)).unwrap_or_default())
-    };
-    let (args, meta) = (exact_of("args")?, exact_of("meta")?);
-    let mut common: BTreeMap<String, Value> = BTreeMap::new();
-    for key in keys {
-        let value = match key.as_str() {
-            "type" => job_type.into(),
-            "queue" => queue.into(),
-            "args" => chosen(&args[0], unique.texts("args_keys")?).unwrap_or_else(|| args.clone()),
-            "meta" => chosen(&meta, unique.texts("meta_keys")?).unwrap_or_else(|| meta.clone()),
-            other => {
-                return Err(invalid(format!(
-                    "options.unique.keys has '{other}': use type, queue, args and meta"
-                )));
-            }
-        };
-        common.insert(key, value);
-    }
-    Ok(Unique {
-        key: hash::of_json(&common),
-        on_conflict: unique.on_conflict()?,
-        states: unique.texts("states")?.unwrap_or_else(|| COUNTING.map(String::from).into()),
-        period_ms: unique.period()?,
-    })
-}
-
-/// Converts JSON so that different integers differ; one that fits no type becomes a string.
-pub(crate) fn exact(raw: &RawValue) -> Value {
-    let text = raw.get();
-    match text.as_bytes().first() {
-        Some(b'{') => {
-            let fields: JobDocumentFields = serde_json::from_str(text).unwrap_or_default();
-            Value::Object(fields.into_iter().map(|(name, value)| (name, exact(&value))).collect())
-        }
-        Some(b'[') => {
-            let items: Vec<Box<RawValue>> = serde_json::from_str(text).unwrap_or_default();
-            items.iter().map(|item| exact(item)).collect()
-        }
-        _ => match serde_json::from_str(text).unwrap_or_default() {
-            Value::Number(number) if number.is_f64() && !text.contains(['.', 'e', 'E']) => {
-                Value::String(format!("\0{text}"))
-            }
-            other => other,
-        },
-    }
-}
-
-/// Returns the chosen fields of an object.
-fn chosen(object: &Value, fields: Option<Vec<String>>) -> Option<Value> {
-    let picked = |field: String| (field.clone(), object.get(&field).cloned().unwrap_or_default());
-    fields.map(|fields| Value::Object(fields.into_iter().map(picked).collect()))
 }
 
 #[cfg(test)]

@@ -4,11 +4,12 @@
 mod duration;
 mod envelope;
 mod options;
+mod unique;
 
 pub use duration::parse_duration;
-pub(crate) use envelope::{COUNTING, exact};
 pub use envelope::{JobSubmission, check_queue, is_uuid_v7, read};
 pub use options::MAX_MS;
+pub(crate) use unique::{COUNTING, exact};
 
 /// Plan of jobs that run no plan: their types do not begin with [`PLAN_PREFIX`].
 pub const OJS_PLAN: &str = "ojs";

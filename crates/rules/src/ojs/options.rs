@@ -105,7 +105,8 @@ impl<'f> OptionReader<'f> {
             let text = value.as_str()?;
             match text.strip_prefix('+') {
                 Some(duration) => parse_duration(duration).map(|ms| now.plus_ms(ms)),
-                None => moment(text),
+                // A time before 1970 counts as 1970, because both have passed.
+                None => Timestamp::parse_saturating(text),
             }
         };
         self.read(field, "an RFC 3339 time, or a duration from now on such as +PT5S", read)
@@ -225,9 +226,4 @@ impl<'f> OptionReader<'f> {
     pub(super) fn period(&self) -> Result<Option<u64>, Rejection> {
         self.duration("period")
     }
-}
-
-/// Parses RFC 3339. A time before 1970 counts as 1970, because both have passed.
-fn moment(text: &str) -> Option<Timestamp> {
-    Timestamp::parse(text).or_else(|| (text.len() >= 20 && text.starts_with("19")).then_some(Timestamp(0)))
 }

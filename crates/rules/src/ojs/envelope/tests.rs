@@ -46,6 +46,14 @@ fn errors_name_the_invalid_field() {
         (r#"{"type":"a","args":[],"options":{"priority":1.5}}"#, "options.priority is 1.5"),
         (r#"{"type":"a","args":[],"options":{"timeout_ms":0}}"#, "options.timeout_ms is 0"),
         (r#"{"type":"a","args":[],"options":{"scheduled_at":"soon"}}"#, "options.scheduled_at is \"soon\""),
+        (
+            r#"{"type":"a","args":[],"options":{"scheduled_at":"1999-02-30T10:00:00Z"}}"#,
+            "options.scheduled_at is \"1999-02-30T10:00:00Z\"",
+        ),
+        (
+            r#"{"type":"a","args":[],"options":{"expires_at":"19 hours from now, please"}}"#,
+            "options.expires_at is \"19 hours",
+        ),
         (r#"{"type":"a","args":[],"options":{"tags":[1]}}"#, "options.tags is [1]"),
         (
             r#"{"type":"a","args":[],"options":{"rate_limit":{"rate":0}}}"#,
@@ -60,6 +68,21 @@ fn errors_name_the_invalid_field() {
             "options.rate_limit.key begins with 'plan:'",
         ),
         (r#"{"type":"a","args":[],"options":{"unique":{"keys":["x"]}}}"#, "options.unique.keys has 'x'"),
+        (r#"{"type":"a","args":[],"options":{"unique":{"keys":[]}}}"#, "options.unique.keys is empty"),
+        (
+            r#"{"type":"a","args":[],"options":{"unique":{"keys":["type"],"meta_keys":["k"]}}}"#,
+            "options.unique.meta_keys has no effect without 'meta'",
+        ),
+        (
+            r#"{"type":"a","args":[],"options":{"unique":{"keys":["type"],"args_keys":["k"]}}}"#,
+            "options.unique.args_keys has no effect without 'args'",
+        ),
+        (
+            r#"{"type":"a","args":[],"options":{"unique":{"states":["avaliable"]}}}"#,
+            "options.unique.states has 'avaliable': use pending, scheduled, available",
+        ),
+        (r#"{"type":"a","args":[],"queue":"Bad Queue!"}"#, "options.queue 'Bad Queue!'"),
+        (r#"{"type":"a","args":[],"priority":101,"options":null}"#, "options.priority is 101"),
         (r#"{"type":"plan.p","args":["x"]}"#, "a list of one object"),
         (r#"{"type":"plan.a/b","args":[{}]}"#, "type: plan_id 'a/b'"),
     ] {
@@ -98,6 +121,8 @@ fn scheduled_at_is_absolute_or_relative() {
     assert_eq!(run_at("+PT2S"), Some(NOW.plus_ms(2000)));
     assert_eq!(run_at("1970-01-01T00:00:07Z"), Some(Timestamp(7000)));
     assert_eq!(run_at("1969-12-31T23:59:59Z"), Some(Timestamp(0)));
+    // The zero time of Go and .NET.
+    assert_eq!(run_at("0001-01-01T00:00:00Z"), Some(Timestamp(0)));
 }
 
 #[test]
@@ -112,6 +137,31 @@ fn unique_key_ignores_the_order_of_fields() {
     assert_ne!(key("[18446744073709551616]"), key("[18446744073709551617]"), "they are one float");
     assert_ne!(key(r#"[{"n":-18446744073709551616}]"#), key(r#"[{"n":-18446744073709551617}]"#));
     assert_eq!(key("[1.10]"), key("[1.1]"));
+}
+
+#[test]
+fn unique_meta_keys_alone_compare_these_fields_of_meta() {
+    let key = |meta: &str| {
+        let json = format!(
+            r#"{{"type":"a","args":[],"meta":{meta},"options":{{"unique":{{"meta_keys":["tenant"]}}}}}}"#
+        );
+        submit(&json).unwrap().unique.unwrap().key
+    };
+    assert_ne!(key(r#"{"tenant":"a"}"#), key(r#"{"tenant":"b"}"#));
+    assert_eq!(key(r#"{"tenant":"a","trace":1}"#), key(r#"{"tenant":"a","trace":2}"#));
+}
+
+#[test]
+fn options_may_be_fields_of_the_job() {
+    let json = r#"{"type":"a","args":[],"queue":"critical","priority":50,"tags":["t"],"retry":null,
+        "unique":{},"options":{"priority":7,"queue":null,"colour":1.50}}"#;
+    let job = submit(json).unwrap();
+    assert_eq!((job.queue.as_deref(), job.priority), (Some("critical"), 7));
+    assert!(job.unique.is_some());
+    assert_eq!(
+        job.input,
+        r#"{"args":[],"options":{"colour":1.50,"priority":7,"queue":"critical","tags":["t"],"unique":{}},"type":"a"}"#
+    );
 }
 
 #[test]
