@@ -14,7 +14,7 @@ use introduction::check_words;
 pub use introduction::{MAX_DESCRIPTION_BYTES, check_capabilities, check_stats, shorten_descriptions};
 pub use trial::{TRIAL_AFTER_MS, judged, quarantined, tried, untried};
 
-use crate::rejection::Rejection;
+use crate::{ojs::VISIBILITY_MS, rejection::Rejection};
 
 /// Liveness of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -286,6 +286,13 @@ pub fn is_silent(worker: &Worker, now: Timestamp, listening_since: Timestamp, ti
     let seen = Some(worker.last_seen_at).filter(|seen| seen.ms_since(now) <= timeout_ms);
     let last_sign = seen.unwrap_or_default().max(listening_since);
     worker.standing == Liveness::Active && now.ms_since(last_sign) > timeout_ms
+}
+
+/// Lets an OJS worker that has only fetched be silent for `lease_ms`, the lease of a job that it
+/// holds. Returns `None` for a worker that sends heartbeats, and if it may be silent for longer.
+pub fn with_longer_lease(worker: &Worker, lease_ms: u64) -> Option<Worker> {
+    let silence_ms = worker.silence_ms.filter(|ms| *ms >= VISIBILITY_MS)?;
+    (silence_ms < lease_ms).then(|| Worker { silence_ms: Some(lease_ms), ..worker.clone() })
 }
 
 /// Marks the worker as dead.

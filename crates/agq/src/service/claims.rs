@@ -64,13 +64,17 @@ mod tests {
     use std::{path::Path, sync::Arc};
 
     use agenix_protocol::documents::{Demand, OjsFetch, OjsRegistration, WaitsFor, parse};
+    use agenix_rules::ojs::VISIBILITY_MS;
     use serde_json::{Value, json};
 
     use super::claim;
     use crate::{
         app::{AppState, Caller, Submitter},
-        service::{action_submission, explain, fetch, ojs_workers, plans, queue_stats, workers},
+        service::{
+            action_submission, explain, fetch, ojs_submission, ojs_workers, plans, queue_stats, workers,
+        },
         startup::services::without_tasks,
+        waiters::Handoff,
     };
 
     const REASON: &str = "files_read is not enforced: no Landlock; use Linux 6.2 or later";
@@ -217,5 +221,36 @@ mod tests {
         );
         let listed = workers::status(&app, &"a".parse().unwrap()).await.unwrap().unwrap();
         assert_eq!(listed.sandbox.unwrap().profiles["reader"], [REASON]);
+    }
+    #[tokio::test]
+    async fn worker_that_only_fetches_may_be_silent_for_its_longest_lease() {
+        const HOURS: u64 = 7_200_000;
+        let dir = tempfile::tempdir().unwrap();
+        let app = open(dir.path());
+        let enqueue = |options: Value| {
+            let job = json!({"type": "a", "args": [], "options": options}).to_string();
+            let app = Arc::clone(&app);
+            async move { ojs_submission::enqueue(&app, None, parse(job.as_bytes()).unwrap()).await.map(drop) }
+        };
+        let fetch = |visibility_timeout_ms| {
+            let queues = vec!["default".into()];
+            let request = OjsFetch {
+                queues,
+                visibility_timeout_ms,
+                worker_id: Some("w".into()),
+                ..OjsFetch::default()
+            };
+            let app = Arc::clone(&app);
+            async move { fetch::fetch(&app, None, request).await.unwrap().into_iter().map(Handoff::take).count() }
+        };
+        let silence_ms = async || app.store.worker(&"w".parse().unwrap()).await.unwrap().unwrap().silence_ms;
+        assert_eq!(fetch(None).await, 0);
+        assert_eq!(silence_ms().await, Some(VISIBILITY_MS));
+        enqueue(json!({"visibility_timeout_ms": HOURS})).await.unwrap();
+        assert_eq!(fetch(None).await, 1);
+        assert_eq!(silence_ms().await, Some(HOURS), "the lease is that of the job");
+        enqueue(json!({})).await.unwrap();
+        assert_eq!(fetch(Some(2 * HOURS)).await, 1);
+        assert_eq!(silence_ms().await, Some(2 * HOURS), "the lease is that of the fetch");
     }
 }

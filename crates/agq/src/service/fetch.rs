@@ -9,7 +9,7 @@ use crate::{
         timers::fire_due_jobs,
         worker_health::{begin_trial, end_trial_claim},
     },
-    store::{Claim, Claimant},
+    store::{AckLevel, Claim, Claimant},
     waiters::Handoff,
 };
 use agenix_protocol::{
@@ -21,7 +21,7 @@ use agenix_rules::{
     capability::Abilities,
     ojs::{NOBODY, OJS_TAG},
     rejection::Rejection,
-    worker::Worker,
+    worker::{self, Worker},
 };
 use serde_json::{Map, Value};
 const MAX_FETCHED: u64 = 1000;
@@ -53,12 +53,12 @@ pub(crate) async fn fetch(
     };
     let claimant = claimant(app, worker.as_ref(), &request).await?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    let jobs = match worker.filter(|worker| !worker.wants_jobs()) {
+    let jobs = match worker.as_ref().filter(|worker| !worker.wants_jobs()) {
         None => take(app, claimant, evictions, count, request.wait_ms).await?,
         Some(worker)
             if !worker.is_quiet
                 && count > 0
-                && begin_trial(app, &worker, &claimant.queues, request.wait_ms.unwrap_or_default() > 0)
+                && begin_trial(app, worker, &claimant.queues, request.wait_ms.unwrap_or_default() > 0)
                     .await? =>
         {
             let jobs = take(app, claimant, evictions, 1, request.wait_ms).await?;
@@ -68,8 +68,25 @@ pub(crate) async fn fetch(
         Some(_takes_no_jobs) => Vec::new(),
     };
     let jobs = claim_gate::admit(app, jobs).await?;
+    if let Some(worker) = &worker {
+        outlive_leases(app, worker, jobs.iter().map(Handoff::get)).await?;
+    }
     jobs.iter().for_each(|job| app.job_times.claimed(job.get()));
     Ok(jobs)
+}
+
+/// Lets a worker that has only fetched be silent for as long as the longest lease of `claims`.
+/// Otherwise it would count as dead while it runs a job with a longer visibility timeout.
+async fn outlive_leases(app: &AppState, worker: &Worker, claims: impl Iterator<Item = &Claim>) -> Result<()> {
+    let leases = claims.filter_map(|claim| claim.job.ojs.as_ref().map(|ojs| ojs.lease_ms));
+    let longest = leases.max().unwrap_or_default();
+    if worker::with_longer_lease(worker, longest).is_none() {
+        return Ok(());
+    }
+    let rule =
+        move |known: Option<&Worker>| Ok(known.and_then(|known| worker::with_longer_lease(known, longest)));
+    app.store.decide_worker(&worker.worker_id, AckLevel::Applied, None, Box::new(rule)).await??;
+    Ok(())
 }
 
 /// Waits up to `wait_ms` for the first job if none is ready.

@@ -7,9 +7,9 @@ use agenix_protocol::{
 
 use super::{
     Directive, Liveness, Worker, check_connection, dead, detached, directed, drained, heartbeat, is_new_run,
-    is_silent, quarantined, registered, reporter,
+    is_silent, quarantined, registered, reporter, with_longer_lease,
 };
-use crate::rejection::Rejection;
+use crate::{ojs::VISIBILITY_MS, rejection::Rejection};
 
 const NOW: Timestamp = Timestamp(1000);
 
@@ -49,6 +49,17 @@ fn new_run_is_detected_by_its_instance() {
     assert!(is_new_run(&worker(), &registration("b")));
     assert!(!is_new_run(&worker(), &registration("a")));
     assert!(!is_new_run(&worker(), &WorkerRegistration { instance: None, ..registration("a") }));
+}
+
+#[test]
+fn only_a_worker_without_heartbeats_may_be_silent_for_a_longer_lease() {
+    let silent_for = |ms| Worker { silence_ms: Some(ms), ..worker() };
+    let (fetched, beating) = (silent_for(VISIBILITY_MS), silent_for(30_000));
+    let longer = with_longer_lease(&fetched, VISIBILITY_MS + 1).and_then(|worker| worker.silence_ms);
+    assert_eq!(longer, Some(VISIBILITY_MS + 1));
+    assert_eq!(with_longer_lease(&fetched, VISIBILITY_MS), None);
+    assert_eq!(with_longer_lease(&beating, VISIBILITY_MS + 1), None);
+    assert_eq!(with_longer_lease(&worker(), VISIBILITY_MS + 1), None);
 }
 
 #[test]
