@@ -69,7 +69,7 @@ pub fn reason(
         JobState::Discarded => "It has failed: JOB.RETRY retries it.".into(),
         JobState::Staged => "It has not been released yet.".into(),
         JobState::Scheduled | JobState::Retryable => {
-            let seconds = job.due_at.map_or(0, |due| due.ms_since(now).div_ceil(1000));
+            let seconds = job.available_from().map_or(0, |from| from.ms_since(now).div_ceil(1000));
             let why =
                 if job.state == JobState::Retryable { "It failed and will be retried" } else { "It may run" };
             format!("{why} in {seconds} s.")

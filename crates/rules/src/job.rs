@@ -258,7 +258,7 @@ impl Job {
             created_at: now,
             started_at: None,
             ended_at: None,
-            due_at: if terms.is_staged { expires_at } else { run_at.or(expires_at) },
+            due_at: run_at.filter(|_| !terms.is_staged).into_iter().chain(expires_at).min(),
             holder: None,
             is_confirmed: false,
             current_task: None,
@@ -330,6 +330,16 @@ impl Job {
     /// Returns true if the job will not run again by itself.
     pub fn is_ended(&self) -> bool {
         matches!(self.state, JobState::Completed | JobState::Cancelled | JobState::Discarded)
+    }
+
+    /// Returns the time at which a scheduled or retryable job becomes available, unless it expires
+    /// earlier.
+    pub fn available_from(&self) -> Option<Timestamp> {
+        match self.state {
+            JobState::Scheduled => self.due_at.max(self.ojs.as_ref().and_then(|ojs| ojs.scheduled_at)),
+            JobState::Retryable => self.due_at,
+            _ => None,
+        }
     }
 
     fn expires_at(&self) -> Option<Timestamp> {

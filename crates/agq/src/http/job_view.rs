@@ -1,6 +1,6 @@
 //! JSON form of a job in the Open Job Spec, for jobs of HTTP and of RESP.
 
-use agenix_protocol::documents::{OjsDocument, OjsError, OjsJob};
+use agenix_protocol::documents::{OJS_VERSION, OjsDocument, OjsError, OjsJob};
 use agenix_rules::{
     job::{Job, JobFailure, JobState, Ojs},
     ojs::PLAN_PREFIX,
@@ -36,6 +36,8 @@ impl Parts {
             None => OjsDocument::new(),
         };
         document.remove("type");
+        // agq sets it; a job that an earlier version of agq stored may have one.
+        document.remove("specversion");
         let expires_at =
             options.get("expires_at").and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
         let shown =
@@ -59,6 +61,7 @@ pub(crate) fn job_view(stored: &StoredJob) -> Result<OjsJob, StoreError> {
     let is_retryable = job.state == JobState::Retryable;
     let last = ojs.and_then(|ojs| ojs.failures.last());
     Ok(OjsJob {
+        specversion: OJS_VERSION,
         id: job.job_id.clone(),
         job_type: ojs.map_or_else(|| format!("{PLAN_PREFIX}{}", job.plan_id), |ojs| ojs.job_type.clone()),
         state: job.state.ojs_name(),
@@ -77,7 +80,7 @@ pub(crate) fn job_view(stored: &StoredJob) -> Result<OjsJob, StoreError> {
         enqueued_at: job.created_at,
         scheduled_at: ojs
             .and_then(|ojs| ojs.scheduled_at)
-            .or(job.due_at.filter(|_| job.state == JobState::Scheduled)),
+            .or(job.available_from().filter(|_| job.state == JobState::Scheduled)),
         expires_at,
         started_at: job.started_at,
         completed_at: job.ended_at.filter(|_| is_complete(job)),
@@ -88,10 +91,7 @@ pub(crate) fn job_view(stored: &StoredJob) -> Result<OjsJob, StoreError> {
         error: last.filter(|_| job.state != JobState::Completed).map(error_of).or_else(|| plain_error(job)),
         errors: ojs.map_or_else(Vec::new, |ojs| ojs.failures.iter().map(error_of).collect()),
         result: results.clone().map(RawValue::from_string).transpose().map_err(broken)?,
-        progress: job
-            .progress_percent
-            .filter(|_| job.state == JobState::Active)
-            .map(|percent| f64::from(percent) / 100.0),
+        progress: job.progress().filter(|_| job.state == JobState::Active),
         workflow_id: ojs.and_then(|ojs| ojs.workflow.clone()),
         worker_id: job.holder.clone(),
         action_id: job.action_id.to_string(),

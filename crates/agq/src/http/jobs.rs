@@ -139,12 +139,11 @@ pub(super) async fn progress(state: Shared, _: Authenticated, Path(id): Path<Str
 
 pub(super) fn progress_of(job: &Job) -> Value {
     let report = job.ojs.as_ref().and_then(|ojs| ojs.progress.as_ref());
-    let percent =
-        job.progress_percent.filter(|_| job.state == JobState::Active || job.state == JobState::Completed);
+    let progress = job.progress().filter(|_| matches!(job.state, JobState::Active | JobState::Completed));
     json!({
         "job_id": job.job_id,
         "state": job.state.ojs_name(),
-        "progress": percent.map(|percent| f64::from(percent) / 100.0),
+        "progress": progress,
         "message": report.and_then(|report| report.message.as_ref()),
         "data": report.and_then(|report| serde_json::from_str::<Value>(report.data.as_deref()?).ok()),
         "updated_at": report.map(|report| report.at),

@@ -69,7 +69,7 @@ pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanatio
         resources: needs.resources.as_deref().cloned().unwrap_or_default(),
         tools: needs.tools,
         labels: needs.labels,
-        due_at: job.due_at,
+        due_at: job.available_from(),
         paused,
     });
     let workers = nearest.into_iter().map(|Candidate { worker, missing, active_jobs, .. }| Nearest {

@@ -176,7 +176,7 @@ pub(crate) fn job_document(stored: StoredJob) -> Result<JobStatus, serde_json::E
         queue,
         priority: job.priority,
         resources: needs.resources.map(|resources| *resources).unwrap_or_default(),
-        run_at: job.due_at.filter(|_| status == Status::Pending),
+        run_at: job.available_from(),
         created_at: job.created_at,
         started_at: job.started_at,
         completed_at: job.ended_at,

@@ -22,6 +22,7 @@ pub type OjsDocument = BTreeMap<String, Box<RawValue>>;
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the names are the specification's, and say it")]
 pub struct OjsJob {
+    pub specversion: &'static str,
     #[schemars(with = "String")]
     pub id: JobId,
     #[serde(rename = "type")]

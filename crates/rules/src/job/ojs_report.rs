@@ -3,7 +3,10 @@
 
 use agenix_protocol::time::Timestamp;
 
-use super::{Job, JobState, Progress, ReportedFailure, RuleOutcome, report::failed};
+use super::{
+    Job, JobState, Progress, ReportedFailure, RuleOutcome,
+    report::{cut, failed},
+};
 use crate::rejection::Rejection;
 
 /// Holder of jobs that are fetched without a worker id.
@@ -48,6 +51,22 @@ fn is_repeated(job: &Job, reporter: Reporter<'_>) -> bool {
         && reporter.attempt == Some(job.shown_attempt())
 }
 
+/// Returns true if the job is as a nack with `failure` has left it: given back, or failed by it.
+fn is_nacked_by(job: &Job, failure: &ReportedFailure, requeue: bool) -> bool {
+    let last = job.ojs.as_ref().and_then(|ojs| ojs.failures.last());
+    let of_attempt = last.filter(|last| last.attempt == job.shown_attempt());
+    match job.state {
+        JobState::Active | JobState::Completed | JobState::Cancelled => false,
+        JobState::Available if requeue => of_attempt.is_none(),
+        _ => of_attempt.is_some_and(|last| {
+            !requeue
+                && last.code == cut(&failure.code)
+                && last.kind == cut(&failure.kind)
+                && last.message == cut(&failure.message)
+        }),
+    }
+}
+
 /// Completes a job. The error is [`Rejection::NotActive`], [`Rejection::NotHolder`] or
 /// [`Rejection::StaleAttempt`] for a report that does not match the claim.
 pub fn acked(job: &Job, reporter: Reporter<'_>, now: Timestamp) -> Result<RuleOutcome, Rejection> {
@@ -72,7 +91,7 @@ pub fn nacked(
     now: Timestamp,
     jitter: f64,
 ) -> Result<RuleOutcome, Rejection> {
-    if job.state != JobState::Active && job.state != JobState::Completed && is_repeated(job, reporter) {
+    if is_repeated(job, reporter) && is_nacked_by(job, failure, requeue) {
         return Ok(RuleOutcome::Unchanged);
     }
     check(job, reporter)?;
@@ -136,7 +155,7 @@ mod tests {
         action::Action,
         job::{
             Job, JobParams, JobState, LeaseOptions, Ojs, Progress, QueuePosition, ReportedFailure,
-            RuleOutcome, abandoned, activated, claimed, due, expired, retried,
+            RuleOutcome, abandoned, activated, cancelled, claimed, due, expired, released, retried,
         },
         rejection::Rejection,
         retry::{Retry, Strategy},
@@ -224,6 +243,29 @@ mod tests {
         let again = Reporter { attempt: Some(1), ..W };
         assert_eq!(acked(&done, again, T0), Ok(RuleOutcome::Unchanged), "its answer was lost");
         assert!(nacked(&done, again, &error(), false, T0, 0.5).is_err());
+    }
+
+    #[test]
+    fn nack_is_repeated_only_by_the_report_that_ended_the_attempt() {
+        let job = fetched(3);
+        let first = Reporter { attempt: Some(1), ..W };
+        let repeat = |job: &Job, requeue| nacked(job, first, &error(), requeue, T0, 0.5);
+        let failed = changed(repeat(&job, false));
+        assert_eq!(repeat(&failed, false), Ok(RuleOutcome::Unchanged), "its answer was lost");
+        assert!(repeat(&failed, true).is_err());
+        let back = changed(repeat(&job, true));
+        assert_eq!(repeat(&back, true), Ok(RuleOutcome::Unchanged), "its answer was lost");
+        assert!(repeat(&back, false).is_err());
+        let ended_by_others = [
+            changed(cancelled(&job, T0)),
+            then(due(&job, T0.plus_ms(3000), 0.5)),
+            then(due(&fetch(&submitted(ojs(steady(3)), 500), T0), T0.plus_ms(500), 0.5)),
+        ];
+        for ended in ended_by_others {
+            let (done, given_up) = (repeat(&ended, false), repeat(&ended, true));
+            assert!(matches!(done, Err(Rejection::NotActive { .. })), "{:?}: {done:?}", ended.state);
+            assert!(matches!(given_up, Err(Rejection::NotActive { .. })), "{:?}: {given_up:?}", ended.state);
+        }
     }
 
     #[test]
@@ -315,6 +357,24 @@ mod tests {
     }
 
     #[test]
+    fn scheduled_job_that_expires_earlier_is_discarded_then() {
+        let action = Action::new("a".parse().unwrap(), "ojs".parse().unwrap(), T0);
+        let run_at = Some(T0.plus_ms(9000));
+        let ojs = Ojs { expires_at: Some(T0.plus_ms(2000)), scheduled_at: run_at, ..ojs(steady(3)) };
+        let terms = JobParams { run_at, ojs: Some(Box::new(ojs)), ..JobParams::default() };
+        let place = QueuePosition { lane: 0, seq: 0 };
+        let scheduled = Job::new("j".parse().unwrap(), &action, 0, place, &terms, T0);
+        let staged = JobParams { is_staged: true, ..terms };
+        let staged = Job::new("j".parse().unwrap(), &action, 0, place, &staged, T0);
+        for job in [scheduled, then(released(&staged, run_at, T0))] {
+            assert_eq!((job.state, job.due_at), (JobState::Scheduled, Some(T0.plus_ms(2000))));
+            assert_eq!(job.available_from(), run_at);
+            let late = then(due(&job, T0.plus_ms(2000), 0.5));
+            assert_eq!((late.state, late.ojs.as_ref().unwrap().is_expired), (JobState::Discarded, true));
+        }
+    }
+
+    #[test]
     fn retry_after_the_expiry_makes_the_job_available_for_good() {
         let expires_at = Some(T0.plus_ms(2000));
         let job = submitted(Ojs { expires_at, ..ojs(steady(1)) }, 0);
@@ -342,6 +402,10 @@ mod tests {
         let report = Progress::new(Some("half"), None, T0);
         let job = changed(progressed(&fetched(3), None, 0.5, &report, T0.plus_ms(1000)));
         assert_eq!((job.progress_percent, job.due_at), (Some(50.0), Some(T0.plus_ms(4000))));
+        for fraction in [0.333, 0.999, 0.001, 1.0] {
+            let job = changed(progressed(&job, None, fraction, &report, T0.plus_ms(1000)));
+            assert_eq!(job.progress(), Some(fraction));
+        }
         let waiting = submitted(ojs(steady(3)), 0);
         assert_eq!(progressed(&waiting, None, 0.5, &report, T0), Ok(RuleOutcome::Unchanged));
         assert!(progressed(&fetched(3), Some("x"), 0.5, &report, T0).is_err());

@@ -46,7 +46,9 @@ pub fn released(job: &Job, run_at: Option<Timestamp>, now: Timestamp) -> RuleOut
     job.changed(|next| {
         next.offer_again(now);
         if let Some(run_at) = run_at.filter(|run_at| *run_at > now) {
-            (next.state, next.available_at, next.due_at) = (JobState::Scheduled, None, Some(run_at));
+            // The job still expires at the time that `offer_again` has set.
+            let due_at = next.due_at.into_iter().chain([run_at]).min();
+            (next.state, next.available_at, next.due_at) = (JobState::Scheduled, None, due_at);
         }
     })
 }
