@@ -15,7 +15,7 @@ use crate::{
         queues::{counts, status},
         response::{ApiError, HttpResult, no_content, object, ok, quoted, raw},
     },
-    registry::queue_limits::QueueSettings,
+    registry::queue_limits::QueueChanges,
     service::{dead_letters, jobs, lookup, queues, workers},
     store::StoredJob,
 };
@@ -98,8 +98,8 @@ pub(super) async fn configure(
     Path(name): Path<String>,
     sent: JsonBody,
 ) -> HttpResult {
-    let settings: QueueSettings = sent.object()?;
-    let settings = queues::configure(&state.app, &name, settings).await?;
+    let changes: QueueChanges = sent.object()?;
+    let settings = queues::configure(&state.app, &name, changes).await?;
     Ok(ok(&json!({"name": name, "config": settings})))
 }
 

@@ -69,6 +69,16 @@ impl ListQuery {
         Ok(limit.or(per_page).unwrap_or(PAGE).min(MAX_PAGE))
     }
 
+    /// Returns the entries of the page, and its `pagination` object.
+    pub(super) fn page_of<T>(&self, entries: Vec<T>) -> HttpResult<(Vec<T>, Value)> {
+        let (offset, limit) = self.range()?;
+        let total = entries.len();
+        let shown: Vec<T> = entries.into_iter().skip(offset).take(limit).collect();
+        let has_more = offset.saturating_add(shown.len()) < total;
+        let pagination = pagination(total as u64, offset, shown.len(), has_more);
+        Ok((shown, pagination))
+    }
+
     fn page_number(&self) -> usize {
         self.page.as_ref().and_then(|page| page.parse().ok()).unwrap_or(1).max(1)
     }

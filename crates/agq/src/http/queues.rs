@@ -1,13 +1,14 @@
 //! Handlers of queues and rate limits.
 
 use agenix_rules::{job::JobState, limit::Limit};
-use axum::extract::Path;
+use axum::extract::{Path, Query};
 use serde_json::{Value, json};
 
 use crate::{
     http::{
         HttpState, Shared,
         auth::role::{Authenticated, RequireAdmin, RequireClient},
+        lists::ListQuery,
         response::{ApiError, HttpResult, ok, quoted},
     },
     service::queues,
@@ -37,11 +38,11 @@ fn queue(name: &str, numbers: &[u64; 8], paused: bool) -> Value {
     queue
 }
 
-pub(super) async fn list(state: Shared, _: Authenticated) -> HttpResult {
-    let all = queues::queue_states(&state.app).await?;
-    let queues: Vec<Value> = all.iter().map(|(name, counts, paused)| queue(name, counts, *paused)).collect();
-    let total = queues.len();
-    Ok(ok(&json!({"queues": queues, "pagination": {"total": total, "has_more": false}})))
+pub(super) async fn list(state: Shared, _: Authenticated, Query(query): Query<ListQuery>) -> HttpResult {
+    let (shown, pagination) = query.page_of(queues::queue_states(&state.app).await?)?;
+    let queues: Vec<Value> =
+        shown.iter().map(|(name, counts, paused)| queue(name, counts, *paused)).collect();
+    Ok(ok(&json!({"queues": queues, "pagination": pagination})))
 }
 
 pub(super) async fn stats(state: Shared, _: Authenticated, Path(name): Path<String>) -> HttpResult {
@@ -79,14 +80,15 @@ pub(super) async fn limit(state: Shared, _: RequireClient, Path(key): Path<Strin
 }
 
 /// Requires a client as [`limit`] does.
-pub(super) async fn limits(state: Shared, _: RequireClient) -> HttpResult {
+pub(super) async fn limits(state: Shared, _: RequireClient, Query(query): Query<ListQuery>) -> HttpResult {
+    let (documents, pagination) = query.page_of(state.app.store.documents(DocumentKind::Limit).await?)?;
     let mut items = Vec::new();
-    for (key, json) in state.app.store.documents(DocumentKind::Limit).await? {
+    for (key, json) in documents {
         if let Ok(limit) = serde_json::from_str::<Limit>(&json) {
             items.push(limit_of(&state, &key, &limit));
         }
     }
-    Ok(ok(&json!({"rate_limits": items})))
+    Ok(ok(&json!({"rate_limits": items, "pagination": pagination})))
 }
 
 fn limit_of(state: &HttpState, key: &str, limit: &Limit) -> Value {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use agenix_protocol::documents::to_json;
 use agenix_rules::{cron, workflow::WorkflowRequest};
-use axum::extract::Path;
+use axum::extract::{Path, Query};
 use serde_json::{
     Value, json,
     value::{RawValue, to_raw_value},
@@ -15,9 +15,11 @@ use crate::{
         Shared,
         auth::role::RequireClient,
         extract::JsonBody,
+        lists::ListQuery,
         response::{ApiError, HttpResult, Object, created, object, ok, raw},
     },
     service::{schedules, workflow},
+    store::StoreError,
 };
 
 /// Answers with `{"cron": …}`.
@@ -45,10 +47,9 @@ pub(super) async fn set_cron(
     Ok(ok(&in_object(schedules::set(&state.app, sender.owner(), request, true).await?)?))
 }
 
-pub(super) async fn crons(state: Shared, _: RequireClient) -> HttpResult {
-    let crons: Vec<_> =
-        schedules::list(&state.app).await?.into_iter().map(schedules::schedule_view).collect();
-    let pagination = json!({"total": crons.len(), "has_more": false});
+pub(super) async fn crons(state: Shared, _: RequireClient, Query(query): Query<ListQuery>) -> HttpResult {
+    let (crons, pagination) = query.page_of(schedules::list(&state.app).await?)?;
+    let crons: Vec<_> = crons.into_iter().map(schedules::schedule_view).collect();
     Ok(ok(&object([("crons", raw(&crons)), ("pagination", raw(&pagination))])?))
 }
 
@@ -68,11 +69,11 @@ pub(super) async fn submit(state: Shared, sender: RequireClient, sent: JsonBody)
     Ok(created(&json!({"workflow": workflow::workflow_view(&workflow)}), &location))
 }
 
-pub(super) async fn list(state: Shared, _: RequireClient) -> HttpResult {
-    let workflows: Vec<Value> =
-        workflow::list(&state.app).await?.iter().map(workflow::workflow_view).collect();
-    let total = workflows.len();
-    Ok(ok(&json!({"workflows": workflows, "pagination": {"total": total, "has_more": false}})))
+pub(super) async fn list(state: Shared, _: RequireClient, Query(query): Query<ListQuery>) -> HttpResult {
+    let (documents, pagination) = query.page_of(workflow::documents(&state.app).await?)?;
+    let read = |(id, json): &(String, String)| Ok(workflow::workflow_view(&workflow::read(id, json)?));
+    let workflows: Vec<Value> = documents.iter().map(read).collect::<Result<_, StoreError>>()?;
+    Ok(ok(&json!({"workflows": workflows, "pagination": pagination})))
 }
 
 pub(super) async fn get(state: Shared, _: RequireClient, Path(id): Path<String>) -> HttpResult {

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Mutex};
 
 use agenix_protocol::time::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::sync::lock;
@@ -16,6 +16,22 @@ pub(crate) struct QueueSettings {
     /// Unknown fields. They are stored and returned, and have no effect.
     #[serde(flatten)]
     pub(crate) others: Map<String, Value>,
+}
+
+/// Changes of the settings of a queue.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub(crate) struct QueueChanges {
+    /// The outer `None` leaves the bound as it is, and the inner one removes it.
+    #[serde(default, deserialize_with = "given")]
+    pub(crate) backpressure: Option<Option<Backpressure>>,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub(crate) others: Map<String, Value>,
+}
+
+/// Reads a field that is given, also as null.
+fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<Backpressure>>, D::Error> {
+    Option::deserialize(from).map(Some)
 }
 
 /// Limit of the waiting jobs of a queue.

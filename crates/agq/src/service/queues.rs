@@ -9,7 +9,7 @@ use super::lookup;
 use crate::{
     app::AppState,
     error::Result,
-    registry::queue_limits::{Backpressure, QueueSettings},
+    registry::queue_limits::{Backpressure, QueueChanges, QueueSettings},
     store::{DocumentChange, DocumentKind, QueueCounts},
 };
 
@@ -47,10 +47,11 @@ pub(crate) async fn queue_settings(app: &AppState, queue: &str) -> Result<QueueS
     Ok(settings.unwrap_or_default())
 }
 
-/// Returns all settings. Settings that are missing in `settings` do not change.
-pub(crate) async fn configure(app: &AppState, queue: &str, settings: QueueSettings) -> Result<QueueSettings> {
+/// Returns all settings. Settings that are missing in `changes` do not change. A null removes the
+/// bound of the queue.
+pub(crate) async fn configure(app: &AppState, queue: &str, changes: QueueChanges) -> Result<QueueSettings> {
     check(queue)?;
-    if let Some(bound) = &settings.backpressure {
+    if let Some(Some(bound)) = &changes.backpressure {
         if bound.strategy != "reject" {
             let text = format!("backpressure.strategy is '{}': agq supports only 'reject'", bound.strategy);
             return Err(Rejection::InvalidJob(text).into());
@@ -63,8 +64,8 @@ pub(crate) async fn configure(app: &AppState, queue: &str, settings: QueueSettin
     let rule = move |known: Option<&str>| {
         let known = known.and_then(|known| serde_json::from_str::<QueueSettings>(known).ok());
         let mut next = known.unwrap_or_default();
-        next.backpressure = settings.backpressure.clone().or(next.backpressure);
-        next.others.extend(settings.others.clone());
+        next.backpressure = changes.backpressure.clone().unwrap_or(next.backpressure);
+        next.others.extend(changes.others.clone());
         Ok(DocumentChange::Put(to_json(&next)))
     };
     app.store.update_document(DocumentKind::Queue, queue, Box::new(rule)).await??;

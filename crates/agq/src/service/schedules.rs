@@ -44,7 +44,8 @@ pub(crate) async fn set(
         Ok(DocumentChange::Put(to_json(&made.after(known.as_ref()))))
     };
     app.store.update_document(DocumentKind::Cron, &schedule.name, Box::new(rule)).await??;
-    Ok(schedule)
+    // A replaced schedule keeps its history.
+    get(app, &schedule.name).await
 }
 
 pub(crate) async fn get(app: &AppState, name: &str) -> Result<Schedule> {

@@ -15,6 +15,7 @@ use axum::{
 use bytes::Bytes;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
+use serde_json::{Value, json};
 
 use super::{is_allowed, peer, routes_of};
 use crate::{
@@ -96,6 +97,35 @@ async fn http_lists_no_record_and_no_owner_for_the_key_of_a_worker() {
     for (role, has_budgets) in [(Role::Admin, true), (Role::Client, true), (Role::Worker, false)] {
         let seen = body_of(&routes, "/metrics", role).await;
         assert_eq!(seen.contains("agq_budget_limit{name=\"marked-client\""), has_budgets, "{role}");
+    }
+}
+
+#[tokio::test]
+async fn every_list_has_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = without_tasks(dir.path(), |_| {});
+    store_records(&app).await;
+    let routes = routes_of(Arc::clone(&app), SessionKeys::default());
+    for (path, list) in [
+        ("/queues", "queues"),
+        ("/rate-limits", "rate_limits"),
+        ("/cron", "crons"),
+        ("/workflows", "workflows"),
+        ("/jobs", "jobs"),
+    ] {
+        let page = async |query: &str| -> Value {
+            let body = body_of(&routes, &format!("{}?{query}", path_of(path)), Role::Client).await;
+            serde_json::from_str(&body).unwrap()
+        };
+        let whole = page("limit=200").await;
+        let total = whole[list].as_array().unwrap().len();
+        assert_eq!(whole["pagination"], json!({"total": total, "has_more": false}), "{path}");
+        let first = page("limit=1").await;
+        assert_eq!(first[list], json!([whole[list][0]]), "{path}");
+        assert_eq!(first["pagination"]["has_more"], total > 1, "{path}");
+        let rest = page("limit=200&cursor=1").await;
+        assert_eq!(rest[list].as_array().unwrap().len(), total - 1, "{path}");
+        assert_eq!(page("limit=x").await["error"]["code"], "invalid_request", "{path}");
     }
 }
 

@@ -44,7 +44,8 @@ const MAX_AT_ONCE: usize = 16;
 /// Time within which a workflow that is being submitted has to be stored, in milliseconds.
 const UNFINISHED_MS: u64 = 60_000;
 
-fn read(id: &str, json: &str) -> Result<Workflow, StoreError> {
+/// Parses a stored workflow.
+pub(crate) fn read(id: &str, json: &str) -> Result<Workflow, StoreError> {
     lookup::parse("workflow", id, json)
 }
 
@@ -91,10 +92,10 @@ pub(crate) async fn get(app: &AppState, id: &str) -> Result<Workflow> {
 }
 
 /// The newest come first.
-pub(crate) async fn list(app: &AppState) -> Result<Vec<Workflow>> {
+pub(crate) async fn documents(app: &AppState) -> Result<Vec<(String, String)>> {
     let mut documents = app.store.documents(DocumentKind::Workflow).await?;
     documents.reverse();
-    Ok(documents.iter().map(|(id, json)| read(id, json)).collect::<Result<_, _>>()?)
+    Ok(documents)
 }
 
 /// Cancels a workflow and its steps in flight, and returns the workflow.
@@ -313,7 +314,8 @@ async fn forget_unfinished(app: &AppState, id: &str, since: &str) -> Result<()> 
 }
 
 pub(crate) async fn forget_ended(app: &AppState, before: Timestamp) -> Result<()> {
-    for workflow in list(app).await? {
+    for (id, json) in documents(app).await? {
+        let workflow = read(&id, &json)?;
         let is_old =
             move |known: &Workflow| known.is_settled() && known.ended_at.is_some_and(|at| at < before);
         if is_old(&workflow) {

@@ -1,0 +1,81 @@
+//! Test of changes over HTTP that answer with the stored record.
+
+use std::sync::Arc;
+
+use agenix_rules::cron::Schedule;
+use axum::{
+    Router,
+    body::Body,
+    http::{Request, StatusCode, header},
+};
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use serde_json::{Value, json};
+
+use super::{peer, routes, routes_of};
+use crate::{
+    auth::keyring::{Role, SessionKeys},
+    startup::services::without_tasks,
+    store::{DocumentChange, DocumentKind},
+};
+
+/// Sends a request with the rights of an admin. Returns the body of the answer.
+async fn send(
+    routes: &TowerToHyperService<Router>,
+    method: &str,
+    path: &str,
+    body: Value,
+    status: StatusCode,
+) -> Value {
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("/ojs/v1{path}"))
+        .header(header::HOST, "agq")
+        .header(header::CONTENT_TYPE, "application/json")
+        .extension(peer(Some(Role::Admin)))
+        .body(Body::from(if body.is_null() { String::new() } else { body.to_string() }))
+        .unwrap();
+    let response = routes.call(request).await.unwrap();
+    assert_eq!(response.status(), status, "{method} {path}");
+    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+#[tokio::test]
+async fn bound_of_a_queue_is_removed_by_null() {
+    let dir = tempfile::tempdir().unwrap();
+    let routes = routes(dir.path(), SessionKeys::default());
+    let config = async |body: Value| {
+        let answer = send(&routes, "PUT", "/admin/queues/q/config", body, StatusCode::OK).await;
+        answer["config"]["backpressure"]["max_depth"].clone()
+    };
+    let push = async |status| {
+        let job = json!({"type": "a", "args": [], "options": {"queue": "q"}});
+        send(&routes, "POST", "/jobs", job, status).await;
+    };
+    assert_eq!(config(json!({"backpressure": {"max_depth": 1}})).await, 1);
+    assert_eq!(config(json!({"colour": "red"})).await, 1, "a missing field changes nothing");
+    push(StatusCode::CREATED).await;
+    push(StatusCode::TOO_MANY_REQUESTS).await;
+    assert_eq!(config(json!({"backpressure": null})).await, Value::Null);
+    push(StatusCode::CREATED).await;
+}
+
+#[tokio::test]
+async fn answer_to_a_replaced_schedule_has_its_history() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = without_tasks(dir.path(), |_| {});
+    let routes = routes_of(Arc::clone(&app), SessionKeys::default());
+    let schedule = |at: &str| json!({"expression": at, "job_template": {"type": "a", "args": []}});
+    send(&routes, "PUT", "/cron/n", schedule("* * * * *"), StatusCode::OK).await;
+    let rule = |known: Option<&str>| {
+        let known: Schedule = serde_json::from_str(known.unwrap()).unwrap();
+        let ran = Schedule { runs: 1, last_id: Some("j".into()), ..known };
+        Ok(DocumentChange::Put(serde_json::to_string(&ran).unwrap()))
+    };
+    app.store.update_document(DocumentKind::Cron, "n", Box::new(rule)).await.unwrap().unwrap();
+    let replaced = send(&routes, "PUT", "/cron/n", schedule("0 3 * * *"), StatusCode::OK).await;
+    assert_eq!(replaced["cron"]["runs"], 1);
+    let shown = send(&routes, "GET", "/cron/n", Value::Null, StatusCode::OK).await;
+    assert_eq!(replaced["cron"], shown["cron"]);
+}
