@@ -112,6 +112,15 @@ impl CliError {
         }
     }
 
+    /// Returns true if agq or its database was away, for longer than agx waits.
+    pub(crate) fn is_outage(&self) -> bool {
+        match self {
+            Self::NoServer { .. } => true,
+            Self::Rejected { what, .. } => ErrorKind::of(what) == ErrorKind::StoreFailed,
+            _ => false,
+        }
+    }
+
     /// Returns true if the user needs no message.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self, Self::BrokenPipe | Self::Command { why: None, .. })
@@ -205,14 +214,16 @@ impl From<ClientError> for CliError {
                 "set AGQ_SESSION_KEY or --session-key-file to a key that agq knows"
             }
             ClientError::Rejected(reason) => return Self::rejected(reason),
-            ClientError::StoreFailed(_) => "look at agq's log: its disk may be full or broken",
+            ClientError::StoreFailed { .. } => {
+                "look at agq's log: its database may be away, or its disk full or broken"
+            }
             ClientError::Unexpected(_) => {
                 "is it an agq, of the version of `agx --version`? with TLS: rediss://HOST:PORT"
             }
         };
         let (what, help) = (error.to_string(), help.to_owned());
         match error {
-            ClientError::StoreFailed(_) | ClientError::Unexpected(_) => Self::Rejected { what, help },
+            ClientError::StoreFailed { .. } | ClientError::Unexpected(_) => Self::Rejected { what, help },
             _ => Self::NoServer { what, help },
         }
     }

@@ -109,6 +109,15 @@ impl Server {
         let _went_before = self.current.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Makes the next address the current one if `error` says that the database of the node at the
+    /// current address is away. After a lost connection, the next attempt to connect does the same.
+    pub fn fail_over_after(&self, error: &ClientError) {
+        let (from, here) = self.current();
+        if matches!(error, ClientError::StoreFailed { address, .. } if *address == here.to_string()) {
+            self.fail_over_from(from);
+        }
+    }
+
     /// Returns a client of the `redis` crate whose connections authenticate themselves.
     pub(crate) fn client(&self) -> Result<redis::Client, ClientError> {
         let settings = RedisConnectionInfo::default();
@@ -239,7 +248,7 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, Server, Tls};
+    use super::{Address, ClientError, Server, Tls};
 
     #[test]
     fn servers_show_the_address_as_written() {
@@ -271,5 +280,19 @@ mod tests {
         assert_eq!(server.address(), "b:2");
         server.fail_over_from(1);
         assert_eq!(other.address(), "a:1");
+    }
+
+    #[test]
+    fn servers_fail_over_from_a_node_without_its_database() {
+        let away =
+            |address: &str| ClientError::StoreFailed { address: address.into(), reason: "away".into() };
+        let server = Server::new("a:1,b:2", "k".into()).unwrap();
+        server.fail_over_after(&ClientError::Rejected("Job not found: j".into()));
+        assert_eq!(server.address(), "a:1");
+        server.fail_over_after(&away("a:1"));
+        assert_eq!(server.address(), "b:2");
+        // A late reply of the first node says nothing about the second one.
+        server.fail_over_after(&away("a:1"));
+        assert_eq!(server.address(), "b:2");
     }
 }

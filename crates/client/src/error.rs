@@ -20,9 +20,9 @@ pub enum ClientError {
     /// agq rejected the command. The text is the error of agq without `ERR`.
     #[error("{0}")]
     Rejected(String),
-    /// The store of agq failed, which may be temporary. The text is the error without `ERR`.
-    #[error("{0}")]
-    StoreFailed(String),
+    /// The store of agq failed, which may be temporary. The reason is the error without `ERR`.
+    #[error("{reason}")]
+    StoreFailed { address: String, reason: String },
     /// The reply of agq does not have the expected form.
     #[error("agq answered something unexpected: {0}")]
     Unexpected(String),
@@ -32,6 +32,21 @@ impl ClientError {
     /// Returns true if a new connection may help.
     pub fn is_connection(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Tls { .. })
+    }
+
+    /// Returns true if agq or its database is away, so that an idempotent call may succeed later.
+    pub fn is_outage(&self) -> bool {
+        self.is_connection() || matches!(self, Self::StoreFailed { .. })
+    }
+
+    /// Returns the error as text for a person who waits until agq or its database is back.
+    pub fn outage_text(&self) -> String {
+        match self {
+            Self::StoreFailed { address, reason } => {
+                format!("the database of agq at {address} is away or fails: {reason}")
+            }
+            other => other.to_string(),
+        }
     }
 
     /// Returns the advice if the address of this client has as many connections as agq allows.
@@ -62,7 +77,7 @@ impl ClientError {
                     }
                     // agq closes the connection after these.
                     ErrorKind::TooManyConnections | ErrorKind::CommandIncomplete => lost(text),
-                    ErrorKind::StoreFailed => Self::StoreFailed(text),
+                    ErrorKind::StoreFailed => Self::StoreFailed { address: address.to_owned(), reason: text },
                     _ => Self::Rejected(text),
                 }
             }
@@ -88,12 +103,28 @@ impl ClientError {
 mod tests {
     use super::ClientError;
 
+    fn of(line: &str) -> ClientError {
+        let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
+        ClientError::from_redis("a:1", &reply.and_then(redis::Value::extract_error).unwrap_err())
+    }
+
+    #[test]
+    fn failure_of_the_store_is_an_outage_with_a_sound_connection() {
+        let away =
+            of("ERR the store failed: the database cannot be reached (refused); try again in a moment");
+        assert!(away.is_outage() && !away.is_connection(), "{away:?}");
+        let expected = "the database of agq at a:1 is away or fails: the store failed: the database cannot be \
+            reached (refused); try again in a moment";
+        assert_eq!(away.outage_text(), expected);
+        let lost = of("ERR Too many connections from ::1: max 2");
+        assert!(lost.is_outage(), "{lost:?}");
+        assert_eq!(lost.outage_text(), lost.to_string());
+        assert!(!of("ERR the blob store failed: the disk is full").is_outage());
+        assert!(!of("ERR Job not found: j").is_outage());
+    }
+
     #[test]
     fn error_before_agq_closes_the_connection_counts_as_a_lost_connection() {
-        let of = |line: &str| {
-            let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
-            ClientError::from_redis("a:1", &reply.and_then(redis::Value::extract_error).unwrap_err())
-        };
         for line in
             ["ERR a command was not complete within 5 seconds", "ERR Too many connections from ::1: max 2"]
         {

@@ -41,15 +41,14 @@ impl ToolError {
 impl From<ClientError> for ToolError {
     fn from(error: ClientError) -> Self {
         let help = match &error {
-            ClientError::Unreachable { .. } | ClientError::Tls { .. } => {
+            ClientError::Unreachable { .. } | ClientError::Tls { .. } | ClientError::StoreFailed { .. } => {
                 "call the tool again later; jobs that agq has accepted are not lost"
             }
             ClientError::Unauthenticated { .. } => "a person has to give this server a valid key",
-            ClientError::StoreFailed(_) => "call the tool again later",
             ClientError::Unexpected(_) => "a person should check that agx and agq have the same version",
             ClientError::Rejected(reason) => advice(reason),
         };
-        Self::new(error.to_string(), help)
+        Self::new(error.outage_text(), help)
     }
 }
 
@@ -103,6 +102,9 @@ mod tests {
         let away = ClientError::Unreachable { address: "h:1".into(), reason: "refused".into() };
         let expected = "cannot reach agq at h:1: refused\nNext: call the tool again later; jobs that agq has accepted are not lost";
         assert_eq!(text(away), expected);
+        let reason = "the store failed: it is away".into();
+        let expected = "the database of agq at h:1 is away or fails: the store failed: it is away\nNext: call the tool again later; jobs that agq has accepted are not lost";
+        assert_eq!(text(ClientError::StoreFailed { address: "h:1".into(), reason }), expected);
         let rejected = |reason: &str| text(ClientError::Rejected(reason.into()));
         assert!(rejected("BUDGET used up: jobs 4 of 5").ends_with("agx_budget shows when"));
         assert!(rejected("Plan refused by policy: no").ends_with("agq has stored nothing"));

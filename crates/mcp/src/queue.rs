@@ -1,4 +1,5 @@
-//! Access to agq: one connection, which is opened again while agq is away for a short time.
+//! Access to agq: one connection, which is opened again while agq or its database is away for a
+//! short time.
 
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use crate::{
     settings::Settings,
 };
 
-/// Time for which a call is repeated while agq cannot be reached. It is shorter than clients of MCP
-/// wait for a tool, because the model has to learn of the failure.
+/// Time for which a call is repeated while agq or its database cannot be reached. It is shorter than
+/// clients of MCP wait for a tool, because the model has to learn of the failure.
 const MAX_ABSENCE: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
@@ -31,7 +32,8 @@ impl Queue {
         Self { settings, connection: Mutex::new(None) }
     }
 
-    /// Calls agq. After a lost connection, `call` runs again, so it has to be idempotent.
+    /// Calls agq. After a lost connection or a failure of the store, `call` runs again, so it has to
+    /// be idempotent.
     pub(crate) async fn call<T, F>(&self, call: impl Fn(Connection) -> F) -> Result<T>
     where
         F: Future<Output = std::result::Result<T, ClientError>>,
@@ -43,10 +45,11 @@ impl Queue {
                 Err(error) => Err(error),
             };
             let error = match answered {
-                Err(error) if error.is_connection() => error,
+                Err(error) if error.is_outage() => error,
                 other => return Ok(other?),
             };
             *self.connection.lock().await = None;
+            self.settings.server.fail_over_after(&error);
             if started.elapsed() + pause > MAX_ABSENCE {
                 return Err(error.into());
             }
@@ -65,9 +68,10 @@ impl Queue {
             .call(|mut agq| async move { agq.call(&Request::Ping { message: None }).await.map(|_pong| agq) })
             .await?;
         call(connection).await.map_err(|error| {
-            if error.is_connection() {
+            if error.is_outage() {
+                let away = error.outage_text();
                 ToolError::new(
-                    format!("{error}; agq may have carried out the command"),
+                    format!("{away}; agq may have carried out the command"),
                     "call agx_status, and repeat this call only if it shows no change",
                 )
             } else {
@@ -84,5 +88,76 @@ impl Queue {
         let opened = Connection::open(&self.settings.server).await?;
         *known = Some(opened.clone());
         Ok(opened)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead, BufReader, Write},
+        net::TcpListener,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
+    use agenix_client::Server;
+    use agenix_protocol::{request::Request, time::Timestamp};
+
+    use super::{Queue, Settings};
+
+    /// Returns access to an agq that answers PING, and each other command with a failure of its
+    /// store.
+    fn queue() -> Queue {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                std::thread::spawn(move || {
+                    for line in lines.map_while(Result::ok) {
+                        match line.as_str() {
+                            "AUTH" => stream.write_all(b"+OK\r\n").unwrap(),
+                            "PING" => stream.write_all(b"+PONG\r\n").unwrap(),
+                            "APPROVAL.LIST" => stream.write_all(b"-ERR the store failed: away\r\n").unwrap(),
+                            _ => {}
+                        }
+                    }
+                });
+            }
+        });
+        Queue::new(Settings {
+            server: Server::new(&address, "k".into()).unwrap(),
+            version: "0",
+            queue: None,
+            profile: None,
+            cwd: None,
+            now: || Timestamp::parse("2026-01-31T08:00:00Z").unwrap(),
+            compile: |_| Ok(Vec::new()),
+        })
+    }
+
+    #[tokio::test]
+    async fn idempotent_call_is_repeated_after_a_failure_of_the_store() {
+        let (queue, calls) = (queue(), AtomicUsize::new(0));
+        let answer = queue
+            .call(|mut agq| {
+                let is_first = calls.fetch_add(1, Ordering::Relaxed) == 0;
+                let asked = if is_first { Request::ApprovalList } else { Request::Ping { message: None } };
+                async move { agq.call(&asked).await }
+            })
+            .await;
+        assert!(answer.is_ok(), "{answer:?}");
+        assert_eq!(calls.into_inner(), 2);
+    }
+
+    #[tokio::test]
+    async fn call_that_is_not_idempotent_leaves_the_repetition_to_the_model() {
+        let answer = queue().call_once(|mut agq| async move { agq.call(&Request::ApprovalList).await }).await;
+        let text = answer.unwrap_err().to_string();
+        assert!(
+            text.contains("is away or fails: the store failed: away; agq may have carried out"),
+            "{text}"
+        );
+        assert!(text.ends_with("repeat this call only if it shows no change"), "{text}");
     }
 }

@@ -124,7 +124,9 @@ fn advised(error: &ClientError) -> anyhow::Error {
         ClientError::Rejected(reason) if ErrorKind::of(reason) == ErrorKind::NotPermitted => {
             "use the session key, or the key of an admin"
         }
-        ClientError::StoreFailed(_) => "read its log; its disk needs room for a second copy of the database",
+        ClientError::StoreFailed { .. } => {
+            "read its log; its disk needs room for a second copy of the database"
+        }
         ClientError::Rejected(_) => "docs/operations.md describes backups",
         ClientError::Unexpected(_) => "is it an agq, of the version of `agq --version`?",
     };

@@ -168,7 +168,7 @@ mod tests {
     fn download_ends_only_at_a_piece_that_stays_unreadable() {
         let mut piece = UnreadablePiece::default();
         let other = [
-            ClientError::StoreFailed("the store failed: it is away".into()),
+            ClientError::StoreFailed { address: "a:1".into(), reason: "the store failed: it is away".into() },
             ClientError::Rejected("Too many commands: slow down".into()),
         ];
         for _ in 0..MAX_UNREADABLE {

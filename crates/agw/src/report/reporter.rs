@@ -78,7 +78,7 @@ impl Refusal {
         let kind = match error {
             ClientError::Rejected(reason) if is_not_ours(reason) => return Self::NotOurs,
             ClientError::Rejected(reason) => ErrorKind::of(reason),
-            ClientError::StoreFailed(_) => return Self::Temporary,
+            ClientError::StoreFailed { .. } => return Self::Temporary,
             ClientError::Unexpected(_) => return Self::Other,
             ClientError::Unreachable { .. }
             | ClientError::Tls { .. }
@@ -273,7 +273,8 @@ mod tests {
         assert_eq!(of("Invalid job update: task_results is not an array"), Refusal::Other);
         let lost = ClientError::Unreachable { address: "a:1".into(), reason: "closed".into() };
         assert_eq!(Refusal::of(&lost), Refusal::Disconnected);
-        assert_eq!(Refusal::of(&ClientError::StoreFailed("it is away".into())), Refusal::Temporary);
+        let away = ClientError::StoreFailed { address: "a:1".into(), reason: "it is away".into() };
+        assert_eq!(Refusal::of(&away), Refusal::Temporary);
         assert_eq!(Refusal::of(&ClientError::Unexpected("a number".into())), Refusal::Other);
     }
 

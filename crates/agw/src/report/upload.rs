@@ -72,7 +72,7 @@ impl Reaction {
     /// Returns the reaction to an error of agq or of the connection.
     pub(crate) fn to(error: &ClientError) -> Self {
         let text = match error {
-            ClientError::StoreFailed(_) => return Self::Repeat,
+            ClientError::StoreFailed { .. } => return Self::Repeat,
             ClientError::Rejected(text) => text,
             ClientError::Unexpected(_) => return Self::GiveUp,
             _ => return Self::Reconnect,

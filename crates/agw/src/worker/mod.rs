@@ -135,20 +135,26 @@ impl Worker {
                 RegistrationEnd::Lost(error) if !was_registered && self.takes_another_id(&error) => continue,
                 // A refusal of the first registration is an error in the settings. A later refusal
                 // is temporary.
-                RegistrationEnd::Lost(error) if !was_registered && !error.is_connection() => {
+                RegistrationEnd::Lost(error) if !was_registered && !error.is_outage() => {
                     return Err(error);
                 }
                 RegistrationEnd::Lost(error) => error,
             };
-            let wait = backoff.next_wait();
-            let seconds = wait.as_secs();
-            let help = error.connection_limit_help().map(|help| format!("; {help}")).unwrap_or_default();
-            let jobs = self.pool.job_ids().len();
-            warn!(jobs, "not connected, trying again in {seconds} s: {error}{help}");
-            if let Err(end) = self.attend(sleep(wait)).await {
+            if let Err(end) = self.pause(&error, backoff.next_wait()).await {
                 return Ok(end);
             }
         }
+    }
+
+    /// Waits before the next registration, which is at another node if the database of this one is
+    /// away. An error: the worker has to end.
+    async fn pause(&mut self, error: &ClientError, wait: Duration) -> Result<(), WorkerEnd> {
+        self.server.fail_over_after(error);
+        let (why, seconds) = (error.outage_text(), wait.as_secs());
+        let help = error.connection_limit_help().map(|help| format!("; {help}")).unwrap_or_default();
+        let jobs = self.pool.job_ids().len();
+        warn!(jobs, "not connected, trying again in {seconds} s: {why}{help}");
+        self.attend(sleep(wait)).await
     }
 
     /// Takes another id if another worker has this default id. Returns true if the id has changed.

@@ -119,7 +119,7 @@ impl Submitter {
         let mut source = InputReceiver { inputs, held: None };
         let sent = self.send(&mut source).await;
         // The action is closed after an error, too, because agq gets no further inputs.
-        let is_lost = matches!(sent, Err(CliError::NoServer { .. }));
+        let is_lost = sent.as_ref().is_err_and(CliError::is_outage);
         if self.action.open && self.begun.is_none() && !is_lost {
             match self.agq.close_action(&self.action_id).await {
                 Err(ClientError::Rejected(_)) if self.is_over() => {}

@@ -1,4 +1,4 @@
-//! Connection that reconnects after a restart of agq. For idempotent calls only.
+//! Connection that reconnects after a restart of agq or of its database. For idempotent calls only.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::output::Output;
 
-/// Maximum time without agq before the client gives up.
+/// Maximum time without agq or its database before the client gives up.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 
 /// A connection, and the server for reconnects.
@@ -102,7 +102,8 @@ impl RetryingClient {
         self.with_retry(async |connection| connection.cancel_action(action_id).await).await
     }
 
-    /// Makes an idempotent call, again after each reconnect.
+    /// Makes an idempotent call, again after each reconnect. If the database of agq is away, the
+    /// client reconnects to the next node.
     pub(crate) async fn with_retry<T>(
         &mut self,
         call: impl AsyncFn(&mut Connection) -> Result<T, ClientError>,
@@ -121,7 +122,7 @@ impl RetryingClient {
                 },
             };
             let error = match answer {
-                Err(error) if error.is_connection() => error,
+                Err(error) if error.is_outage() => error,
                 other => {
                     // agq closes a connection after a message that is too large, so this drops it.
                     if matches!(&other, Err(ClientError::Rejected(reason)) if ErrorKind::of(reason) == ErrorKind::MessageTooLarge)
@@ -132,8 +133,10 @@ impl RetryingClient {
                 }
             };
             self.connection = None;
+            self.server.fail_over_after(&error);
             if since.is_none() {
-                self.output.note(&format!("agx: {error}; waiting for it to come back"));
+                let away = error.outage_text();
+                self.output.note(&format!("agx: {away}; waiting for it to come back"));
             }
             let since: &mut Instant = since.get_or_insert_with(Instant::now);
             if since.elapsed() > MAX_WAIT {
@@ -141,5 +144,49 @@ impl RetryingClient {
             }
             sleep(backoff.next_wait()).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead, BufReader, Write},
+        net::TcpListener,
+    };
+
+    use agenix_client::Server;
+    use agenix_protocol::request::Request;
+
+    use super::RetryingClient;
+    use crate::output::Output;
+
+    /// Starts an agq that answers each PING of its first client with `reply`. Returns its address.
+    fn agq(reply: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            for line in lines.map_while(Result::ok) {
+                match line.as_str() {
+                    "AUTH" => stream.write_all(b"+OK\r\n").unwrap(),
+                    "PING" => stream.write_all(reply.as_bytes()).unwrap(),
+                    _ => {}
+                }
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn client_repeats_a_call_at_the_next_node_if_the_database_is_away() {
+        let away = agq("-ERR the store failed: the database cannot be reached; try again in a moment\r\n");
+        let there = agq("+PONG\r\n");
+        let server = Server::new(&format!("{away},{there}"), "k".into()).unwrap();
+        let mut client = RetryingClient::unconnected(server.clone(), Output::default());
+        let call = client.with_retry(async |agq| agq.call(&Request::Ping { message: None }).await);
+        let answer = call.await;
+        assert!(answer.is_ok(), "{answer:?}");
+        assert_eq!(server.address(), there);
     }
 }

@@ -1,6 +1,6 @@
 //! Failures of the database: a crash, a failover, and dead connections.
 
-use std::thread::JoinHandle;
+use std::{fs::File, process::Stdio, thread::JoinHandle};
 
 use e2e::{Agq, Lab, Postgres, Proxy, Ran, eventually};
 
@@ -145,6 +145,41 @@ fn a_connection_that_closes_while_the_database_is_away_returns_its_jobs_later() 
     });
     proxy.calm();
     eventually("the job is pending", || (only_job(&lab, &agq, "a")["status"] == "pending").then_some(()));
+}
+
+#[test]
+fn a_map_and_a_new_worker_wait_for_a_database_that_is_away() {
+    let mut cluster = Postgres::start(&[]);
+    let lab = Lab::on_files();
+    let agq = lab.agq(&["--store", &cluster.url(), "--store-lease", "2"]);
+    let _agw = lab.agw(&agq, "w", &[]);
+    let (started, go) = (lab.path().join("started"), lab.path().join("go"));
+    let waits = format!(
+        "sh -c 'touch {}; until test -e {}; do sleep 0.02; done; echo $0' {{}}",
+        started.display(),
+        go.display()
+    );
+    let notes = lab.path().join("notes");
+    let mut map = lab.command("agx");
+    map.env("AGQ_ADDR", agq.address()).args(["map", "-k", "--", &waits, ":::", "1", "2", "3"]);
+    let map = map.stdout(Stdio::piped()).stderr(File::create(&notes).unwrap()).spawn().unwrap();
+    eventually("a job runs", || started.exists().then_some(()));
+    cluster.stop_at_once();
+    let away = format!("the database of agq at {} is away or fails: ", agq.address());
+    let _late = std::thread::scope(|scope| {
+        // The call returns when the worker is registered.
+        let late = scope.spawn(|| lab.agw(&agq, "late", &[]));
+        eventually("both wait", || {
+            let files = [lab.path().join("late.log"), notes.clone()];
+            let waits = |file| std::fs::read_to_string(file).is_ok_and(|text| text.contains(&away));
+            files.iter().all(waits).then_some(())
+        });
+        cluster.start_again();
+        lab.file("go", "");
+        late.join().unwrap()
+    });
+    let ran = Ran::from(map.wait_with_output().unwrap()).expect(0);
+    assert_eq!(ran.out, "1\n2\n3\n");
 }
 
 #[test]
