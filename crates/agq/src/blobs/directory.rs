@@ -76,19 +76,22 @@ impl BlobDirectory {
         self.part(file.hash.0[0]).join(file.to_string())
     }
 
-    fn write_now(&self, upload: &str, offset: u64, data: &[u8]) -> io::Result<()> {
-        let disk = rustix::fs::statvfs(&self.root)?;
+    fn write_now(&self, upload: &str, offset: u64, data: &[u8]) -> Result<(), BlobError> {
+        let disk = rustix::fs::statvfs(&self.root).map_err(io::Error::from)?;
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         if free < RESERVE_BYTES + data.len() as u64 {
             let why = format!("the disk of {} has only {free} bytes left", self.root.display());
-            return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+            return Err(BlobError::Failed(why));
         }
         let path = self.upload_path(upload);
         let file = OpenOptions::new().write(true).create(offset == 0).truncate(offset == 0).open(path)?;
         file.write_all_at(data, offset)?;
         // Otherwise the sync at the end of a large upload would take longer than a client waits.
         let is_due = offset / SYNC_BYTES != (offset + data.len() as u64) / SYNC_BYTES;
-        if is_due && self.has_syncs { file.sync_data() } else { Ok(()) }
+        if is_due && self.has_syncs {
+            file.sync_data().map_err(|error| BlobError::Unsynced(format!("a sync failed: {error}")))?;
+        }
+        Ok(())
     }
 
     /// Links a file without a name. Returns false if it has a name, or lies on another disk.
@@ -170,7 +173,7 @@ fn blocking<T: Send + 'static>(
 impl BlobStorage for BlobDirectory {
     fn write(&self, upload: &str, offset: u64, data: Bytes) -> BlobFuture<()> {
         let (own, upload) = (self.clone(), upload.to_owned());
-        blocking(move || Ok(own.write_now(&upload, offset, &data)?))
+        blocking(move || own.write_now(&upload, offset, &data))
     }
 
     fn adopt(&self, upload: &str, file: &Arc<File>) -> BlobFuture<bool> {
@@ -210,5 +213,29 @@ impl BlobStorage for BlobDirectory {
     fn list_uploads(&self) -> BlobFuture<Vec<ListedFile>> {
         let directory = self.uploads();
         blocking(move || list_now(&directory))
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use bytes::Bytes;
+
+    use super::{BlobDirectory, BlobError, BlobStorage, SYNC_BYTES};
+
+    #[tokio::test]
+    async fn write_of_an_upload_distinguishes_a_failed_sync() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = BlobDirectory::open(dir.path()).unwrap();
+        // The device takes every write, and refuses every sync.
+        symlink("/dev/null", directory.upload_path("u")).unwrap();
+        let write =
+            |directory: &BlobDirectory, offset| directory.write("u", offset, Bytes::from_static(b"x"));
+        assert_eq!(write(&directory, SYNC_BYTES - 2).await, Ok(()), "no sync is due");
+        let error = write(&directory, SYNC_BYTES - 1).await.unwrap_err();
+        assert!(matches!(&error, BlobError::Unsynced(_)), "{error}");
+        assert!(error.to_string().starts_with("the blob store failed: a sync failed: "), "{error}");
+        assert_eq!(write(&directory.without_syncs(), SYNC_BYTES - 1).await, Ok(()));
     }
 }

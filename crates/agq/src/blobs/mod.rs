@@ -26,6 +26,10 @@ pub(crate) enum BlobError {
     /// The blob is not published, or not yet. The upload is intact, and can be published again.
     #[error("the blob store failed: {0}")]
     Unpublished(String),
+    /// A sync of an upload failed. The system reports a lost write once, so that a further sync of
+    /// the same file proves nothing, and the upload has to begin again in another file.
+    #[error("the blob store failed: {0}")]
+    Unsynced(String),
     #[error("Blobs are disabled: start agq with --blob-dir")]
     Disabled,
 }
@@ -82,7 +86,8 @@ pub(crate) const PARTS: u16 = 256;
 /// An upload is a file under a temporary name until it is published. A published file never
 /// changes. All methods may be called at the same time, but an upload has one writer.
 pub(crate) trait BlobStorage: Send + Sync + 'static {
-    /// Writes a piece of an upload. Offset 0 creates the file.
+    /// Writes a piece of an upload. Offset 0 creates the file. After [`BlobError::Unsynced`], the
+    /// earlier pieces may be lost; after another error, the same call tries again.
     fn write(&self, upload: &str, offset: u64, data: Bytes) -> BlobFuture<()>;
     /// Makes an open file without a name the file of a new upload, which saves a copy. Returns
     /// false if that is not possible.

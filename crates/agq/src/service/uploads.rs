@@ -87,7 +87,8 @@ async fn copy_pieces(
         let (added, next) = tokio::join!(add(storage, upload, &piece), file.read(after, end));
         match added {
             Ok(()) => piece = next?,
-            // The worker asks for the rest, and gets the error if it stays.
+            // The worker asks for the rest, and gets the error if it stays. An upload that is over
+            // has no bytes.
             Err(_) if upload.length > start => break,
             Err(error) => return Err(error.into()),
         }
@@ -149,13 +150,21 @@ async fn begin(
 }
 
 /// Adds a piece to an upload. The piece is hashed while a thread writes it. After a failed write,
-/// the client sends the same piece again.
+/// the client sends the same piece again. After a failed sync, the upload is over, so that the same
+/// piece is refused, and the client begins again.
 async fn add(storage: &Arc<dyn BlobStorage>, upload: &mut Upload, data: &Bytes) -> Result<(), BlobError> {
     let written = storage.write(&upload.name, upload.length, data.clone());
     let (written, longer) = tokio::join!(written, async { upload.with(data) });
-    written?;
-    *upload = longer;
-    Ok(())
+    match written {
+        Ok(()) => *upload = longer,
+        Err(BlobError::Unsynced(_)) => {
+            // A file that stays is removed when the upload begins again, or by a sweep.
+            let _removed = discard(storage, upload).await;
+            *upload = Upload::default();
+        }
+        Err(_) => {}
+    }
+    written
 }
 
 /// Removes the file of an upload, if it has one.
@@ -251,4 +260,89 @@ async fn change_record(
         Ok(changed.map_or(DocumentChange::Keep, DocumentChange::Put))
     };
     Ok(app.store.update_document(DocumentKind::Blob, &hash.to_string(), Box::new(rule)).await??)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use bytes::Bytes;
+
+    use super::{UploadTarget, add};
+    use crate::{
+        blobs::{
+            BlobError, BlobFile, BlobFuture, BlobStorage, ListedFile, directory::BlobDirectory,
+            uploads::Uploads,
+        },
+        sync::lock,
+    };
+
+    /// Directory whose next write fails after the bytes are written.
+    struct FailingDirectory {
+        directory: BlobDirectory,
+        next_error: Mutex<Option<BlobError>>,
+    }
+
+    impl BlobStorage for FailingDirectory {
+        fn write(&self, upload: &str, offset: u64, data: Bytes) -> BlobFuture<()> {
+            let (written, error) =
+                (self.directory.write(upload, offset, data), lock(&self.next_error).take());
+            Box::pin(async move {
+                written.await?;
+                error.map_or(Ok(()), Err)
+            })
+        }
+
+        fn publish(&self, upload: &str, file: &BlobFile) -> BlobFuture<()> {
+            self.directory.publish(upload, file)
+        }
+
+        fn discard(&self, upload: &str) -> BlobFuture<()> {
+            self.directory.discard(upload)
+        }
+
+        fn read(&self, file: &BlobFile, ranges: Vec<(u64, usize)>) -> BlobFuture<Vec<Bytes>> {
+            self.directory.read(file, ranges)
+        }
+
+        fn remove(&self, part: u8, name: &str) -> BlobFuture<()> {
+            self.directory.remove(part, name)
+        }
+
+        fn list(&self, part: u8) -> BlobFuture<Vec<ListedFile>> {
+            self.directory.list(part)
+        }
+
+        fn list_uploads(&self) -> BlobFuture<Vec<ListedFile>> {
+            self.directory.list_uploads()
+        }
+    }
+
+    /// Lets the write of the second piece of an upload fail with `error`. Returns the answer to the
+    /// same piece, sent again, and the number of files of uploads before it.
+    async fn repeated_after(error: BlobError) -> (Result<(), String>, usize) {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = BlobDirectory::open(dir.path()).unwrap();
+        let failing = Arc::new(FailingDirectory { directory, next_error: Mutex::default() });
+        let storage = Arc::clone(&failing) as Arc<dyn BlobStorage>;
+        let target = UploadTarget::Input(None, "i".parse().unwrap());
+        let mut upload = Uploads::default().begin(&target, 0, "u".into());
+        let piece = Bytes::from_static(b"hello");
+        add(&storage, &mut upload, &piece).await.unwrap();
+        *lock(&failing.next_error) = Some(error.clone());
+        assert_eq!(add(&storage, &mut upload, &piece).await, Err(error));
+        let answer = upload.check_piece(0, 5, &piece).map_err(|rejection| rejection.to_string());
+        (answer, storage.list_uploads().await.unwrap().len())
+    }
+
+    #[tokio::test]
+    async fn upload_begins_again_in_another_file_after_a_failed_sync() {
+        let refusal = "Invalid upload: offset is 5, but the upload has 0 bytes".to_owned();
+        assert_eq!(repeated_after(BlobError::Unsynced("EIO".into())).await, (Err(refusal), 0));
+    }
+
+    #[tokio::test]
+    async fn upload_goes_on_in_its_file_after_a_failed_write() {
+        assert_eq!(repeated_after(BlobError::Failed("the disk is full".into())).await, (Ok(()), 1));
+    }
 }
