@@ -21,6 +21,7 @@ pub mod simulation;
 mod startup;
 mod store;
 mod sync;
+mod synced_directory;
 mod waiters;
 
 use std::{io::Write, process::ExitCode};

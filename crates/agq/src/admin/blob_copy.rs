@@ -26,7 +26,7 @@ use crate::{
     admin::say,
     blobs::{BlobFile, BlobStorage, directory::BlobDirectory, read_range},
     config::blobs_beside,
-    store::redb::parent,
+    synced_directory::parent,
 };
 
 const MANIFEST: &str = "manifest.json";

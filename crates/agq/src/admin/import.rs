@@ -1,7 +1,7 @@
 //! `agq import`: reads the output of `agq export` into an empty store.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{BufRead, BufReader},
     path::Path,
 };
@@ -19,6 +19,7 @@ use crate::{
         export::{Checksums, Importer, shown},
         postgres, redb,
     },
+    synced_directory,
 };
 
 pub(super) fn import(args: &ImportArgs) -> anyhow::Result<()> {
@@ -60,7 +61,8 @@ fn import_blobs(args: &ImportArgs) -> anyhow::Result<()> {
 }
 
 fn into_directory(dir: &Path, from: &mut Importer<impl BufRead>) -> anyhow::Result<Checksums> {
-    fs::create_dir_all(dir).with_context(|| format!("cannot create the data directory {}", dir.display()))?;
+    synced_directory::create_all(dir)
+        .with_context(|| format!("cannot create the data directory {}", dir.display()))?;
     let part = PartialFile::create(&dir.join("agq.redb"))?;
     let sums = redb::import(part.path(), from)?;
     if let Some(first) = redb::examine(part.path())?.inconsistencies.first() {

@@ -9,7 +9,10 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use crate::store::redb::{DatabaseReport, examine, lock_dir, parent};
+use crate::{
+    store::redb::{DatabaseReport, examine, lock_dir},
+    synced_directory::parent,
+};
 
 /// File with a temporary name until it is complete. It is removed if it never becomes complete.
 pub(super) struct PartialFile {

@@ -1,10 +1,6 @@
 //! `agq restore`: copies a backup to a data directory without a database, and its blobs to theirs.
 
-use std::{
-    fs::{self, File},
-    io,
-    path::Path,
-};
+use std::{fs::File, io, path::Path};
 
 use agenix_protocol::blob::BlobHash;
 use agenix_rules::blob::StoredBlob;
@@ -18,6 +14,7 @@ use crate::{
     },
     config::{RestoreArgs, blobs_beside},
     store::redb::examine,
+    synced_directory,
 };
 
 pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
@@ -30,7 +27,7 @@ pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
             "{backup} is not sound: it contradicts itself in {count} places, which `agq check {backup}` names; take an older backup"
         );
     }
-    fs::create_dir_all(&dir)
+    synced_directory::create_all(&dir)
         .with_context(|| format!("cannot create the data directory {}", dir.display()))?;
     let place = dir.join("agq.redb");
     let mut part = PartialFile::create(&place)?;

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use rustix::fs::{AtFlags, CWD, linkat};
 
 use super::{BlobError, BlobFile, BlobFuture, BlobStorage, ListedFile};
+use crate::synced_directory;
 
 /// Bytes that must stay free on the disk of the directory, because a database may lie beside it.
 const RESERVE_BYTES: u64 = 64 << 20;
@@ -40,7 +41,7 @@ impl BlobDirectory {
     /// Opens a directory, which is created if it is missing.
     pub(crate) fn open(root: &Path) -> anyhow::Result<Self> {
         let opened = Self::at(root);
-        fs::create_dir_all(opened.uploads()).with_context(|| {
+        synced_directory::create_all(&opened.uploads()).with_context(|| {
             format!(
                 "cannot create the directory for blobs {}: choose another with --blob-dir",
                 root.display()

@@ -14,6 +14,7 @@ use crate::{
     clock::Clock,
     config::{BLOBS, ServerConfig, StoreLocation},
     store::{Store, postgres::PostgresStore, redb::RedbStore},
+    synced_directory,
     waiters::BackgroundTask,
 };
 
@@ -68,7 +69,7 @@ async fn open_blobs(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn Blob
 
 fn open_redb(config: &ServerConfig) -> anyhow::Result<RedbStore> {
     let (dir, shown) = (&config.data_dir, config.data_dir.display());
-    std::fs::create_dir_all(dir).with_context(|| {
+    synced_directory::create_all(dir).with_context(|| {
         format!("cannot create the data directory {shown}: choose another with --data-dir")
     })?;
     RedbStore::open(&dir.join("agq.redb"), config.opening)

@@ -36,7 +36,7 @@ use redb::{Database, StorageBackend, backends::InMemoryBackend};
 use tokio::sync::watch;
 
 pub(crate) use self::{
-    file::{DatabaseReport, examine, lock_dir, parent},
+    file::{DatabaseReport, examine, lock_dir},
     writer::{Writer, group_commit::GroupCommit},
 };
 pub(crate) use crate::store::redb::{

@@ -21,11 +21,14 @@ use redb::{
 
 use tracing::info;
 
-use crate::store::redb::{
-    check,
-    engine::{PinnedSnapshot, replay_wal},
-    file::cow_backend::CowBackend,
-    schema::{ACTIONS, JOBS, PLANS},
+use crate::{
+    store::redb::{
+        check,
+        engine::{PinnedSnapshot, replay_wal},
+        file::cow_backend::CowBackend,
+        schema::{ACTIONS, JOBS, PLANS},
+    },
+    synced_directory::parent,
 };
 
 #[derive(Debug)]
@@ -107,10 +110,6 @@ pub(crate) fn lock_dir(dir: &Path) -> std::io::Result<File> {
     let dir = File::open(dir)?;
     dir.lock()?;
     Ok(dir)
-}
-
-pub(crate) fn parent(file: &Path) -> &Path {
-    file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Creates a database under a temporary name, and renames it, so that a file is complete.
