@@ -44,6 +44,7 @@ mod quantity_args;
 pub(crate) mod queue;
 mod raw_arg;
 pub(crate) mod run;
+mod run_end;
 pub(crate) mod scale;
 pub(crate) mod schedule;
 pub(crate) mod suggest;

@@ -4,7 +4,7 @@ use std::{cell::Cell, collections::BTreeMap, time::Duration};
 
 use agenix_client::{ClientError, Connection, Server};
 use agenix_protocol::{
-    documents::{ActionSubmission, JobStatus, Plan, Requires, Status, Task, TaskResult},
+    documents::{ActionSubmission, JobStatus, Plan, Requires, Status, Task},
     errors::ErrorKind,
     ids::{ActionId, JobId, QueueName},
 };
@@ -21,6 +21,7 @@ use super::{
     quantity_args::{QuantityArgs, check_own_worker, note_workers},
     raw_arg::RawArg,
     refused,
+    run_end::{UNKNOWN, ended},
 };
 use crate::{
     background::embedded::EmbeddedCluster,
@@ -28,7 +29,7 @@ use crate::{
     logs::{self, LogOptions, WAIT_NOTED_AFTER},
     output::Output,
     remote::{command_input::CommandInput, retrying_client::RetryingClient},
-    sandbox::{SandboxArgs, denial},
+    sandbox::SandboxArgs,
     server_args::ServerArgs,
     util::{
         duration::parse_secs,
@@ -43,10 +44,6 @@ const STDIN: &str = "{{input.stdin}}";
 const KEPT_JOBS: u64 = 8;
 /// Pause before a job is cancelled again that agq did not know yet.
 const CANCEL_INTERVAL: Duration = Duration::from_millis(100);
-/// Exit code of a command that has exceeded its time limit, as of timeout(1).
-const TIMED_OUT: u8 = 124;
-/// Exit code if agx itself fails, or cannot say how the command ended, as of env(1).
-const UNKNOWN: u8 = 125;
 /// Exit code if there is no such program, as of a shell.
 const NOT_FOUND: u8 = 127;
 /// Exit code after Ctrl-C, as of a shell.
@@ -326,68 +323,4 @@ async fn job(agq: &mut RetryingClient, action_id: &ActionId) -> Result<JobStatus
     let ids: Vec<JobId> = agq.with_retry(async |agq| agq.jobs_from(action_id, 0, 1).await).await?;
     let job = agq.jobs(&ids).await?.pop().flatten();
     job.ok_or_else(|| CliError::not_found("job of action", action_id, "it was removed in the meantime"))
-}
-
-/// Returns the error of a job that did not complete, with the exit code of its command.
-fn ended(job: &JobStatus, output: Output) -> Result<()> {
-    if output.is_json {
-        output.show("job.status", job, |_| String::new())?;
-    }
-    if job.status == Status::Completed {
-        return Ok(());
-    }
-    let results = job.results();
-    let failed = TaskResult::blamed(&results).or(results.last());
-    let unknown = || format!("job {} {}", job.job_id, job.status.as_str());
-    let why = job.error.clone().unwrap_or_else(unknown);
-    Err(match failed {
-        Some(result) => CliError::Command { exit_code: exit_code(result), why: explained(result, why) },
-        None => CliError::Command { exit_code: UNKNOWN, why: Some(why) },
-    })
-}
-
-fn exit_code(result: &TaskResult) -> u8 {
-    if result.timed_out {
-        return TIMED_OUT;
-    }
-    u8::try_from(result.exit_code).unwrap_or(UNKNOWN)
-}
-
-/// Returns the reason of a failure that the exit code does not tell.
-fn explained(result: &TaskResult, why: String) -> Option<String> {
-    let ended = (result.timed_out || result.signal.is_some()).then_some(why);
-    let denied = denial(result).map(|denied| format!("sandbox: {denied}"));
-    let reasons: Vec<String> = ended.into_iter().chain(denied).collect();
-    (!reasons.is_empty()).then(|| reasons.join("; "))
-}
-
-#[cfg(test)]
-mod tests {
-    use agenix_protocol::documents::{TaskResult, TaskSandbox};
-
-    use super::{exit_code, explained};
-
-    #[test]
-    fn run_exits_with_the_code_of_the_command() {
-        let ended = |exit_code, signal, timed_out| TaskResult {
-            exit_code,
-            signal,
-            timed_out,
-            ..TaskResult::default()
-        };
-        let code = |result: &TaskResult| (exit_code(result), explained(result, "why".into()).is_some());
-        assert_eq!(code(&ended(3, None, false)), (3, false));
-        assert_eq!(code(&ended(137, Some(9), false)), (137, true));
-        assert_eq!(code(&ended(143, Some(15), true)), (124, true));
-        assert_eq!(code(&ended(-1, None, false)), (125, false));
-    }
-
-    #[test]
-    fn run_explains_what_the_sandbox_denied() {
-        let sandbox = TaskSandbox { denied: vec!["it read /x".into()], ..TaskSandbox::default() };
-        let denied = TaskResult { exit_code: 1, sandbox: Some(sandbox), ..TaskResult::default() };
-        assert_eq!(explained(&denied, "why".into()).unwrap(), "sandbox: it read /x");
-        let killed = TaskResult { signal: Some(31), ..denied };
-        assert_eq!(explained(&killed, "why".into()).unwrap(), "why; sandbox: it read /x");
-    }
 }

@@ -1,0 +1,78 @@
+//! End of the job of `agx run`: the exit code of its command, and the reason of a failure.
+
+use agenix_protocol::documents::{JobStatus, Status, TaskResult};
+
+use crate::{
+    error::{CliError, Result},
+    output::Output,
+    sandbox::denial,
+};
+
+/// Exit code of a command that has exceeded its time limit, as of timeout(1).
+const TIMED_OUT: u8 = 124;
+/// Exit code if agx itself fails, or cannot say how the command ended, as of env(1).
+pub(super) const UNKNOWN: u8 = 125;
+
+/// Returns the error of a job that did not complete, with the exit code of its command.
+pub(super) fn ended(job: &JobStatus, output: Output) -> Result<()> {
+    if output.is_json {
+        output.show("job.status", job, |_| String::new())?;
+    }
+    if job.status == Status::Completed {
+        return Ok(());
+    }
+    let results = job.results();
+    let failed = TaskResult::blamed(&results).or(results.last());
+    let unknown = || format!("job {} {}", job.job_id, job.status.as_str());
+    let why = job.error.clone().unwrap_or_else(unknown);
+    Err(match failed {
+        Some(result) => CliError::Command { exit_code: exit_code(result), why: explained(result, why) },
+        None => CliError::Command { exit_code: UNKNOWN, why: Some(why) },
+    })
+}
+
+fn exit_code(result: &TaskResult) -> u8 {
+    if result.timed_out {
+        return TIMED_OUT;
+    }
+    u8::try_from(result.exit_code).unwrap_or(UNKNOWN)
+}
+
+/// Returns the reason of a failure that the exit code does not tell.
+fn explained(result: &TaskResult, why: String) -> Option<String> {
+    let ended = (result.timed_out || result.signal.is_some()).then_some(why);
+    let denied = denial(result).map(|denied| format!("sandbox: {denied}"));
+    let reasons: Vec<String> = ended.into_iter().chain(denied).collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::{TaskResult, TaskSandbox};
+
+    use super::{exit_code, explained};
+
+    #[test]
+    fn run_exits_with_the_code_of_the_command() {
+        let ended = |exit_code, signal, timed_out| TaskResult {
+            exit_code,
+            signal,
+            timed_out,
+            ..TaskResult::default()
+        };
+        let code = |result: &TaskResult| (exit_code(result), explained(result, "why".into()).is_some());
+        assert_eq!(code(&ended(3, None, false)), (3, false));
+        assert_eq!(code(&ended(137, Some(9), false)), (137, true));
+        assert_eq!(code(&ended(143, Some(15), true)), (124, true));
+        assert_eq!(code(&ended(-1, None, false)), (125, false));
+    }
+
+    #[test]
+    fn run_explains_what_the_sandbox_denied() {
+        let sandbox = TaskSandbox { denied: vec!["it read /x".into()], ..TaskSandbox::default() };
+        let denied = TaskResult { exit_code: 1, sandbox: Some(sandbox), ..TaskResult::default() };
+        assert_eq!(explained(&denied, "why".into()).unwrap(), "sandbox: it read /x");
+        let killed = TaskResult { signal: Some(31), ..denied };
+        assert_eq!(explained(&killed, "why".into()).unwrap(), "why; sandbox: it read /x");
+    }
+}
