@@ -280,8 +280,9 @@ fn plan(tasks: Vec<Task>, args: &RunArgs) -> Result<Plan> {
     identified(args.sandbox.profile.apply(plan), "run")
 }
 
-/// Submits the job, and prints its output until it has ended. `is_sent` becomes true when agq may
-/// have the job.
+/// Submits the job, and prints its output until it has ended. Cancels a job that asks for a later
+/// attempt and has no retries left, so that agx ends with the exit code of its command. `is_sent`
+/// becomes true when agq may have the job.
 async fn submit_and_follow(
     server: &Server,
     (plan, stdin): (Plan, CommandInput),
@@ -309,9 +310,21 @@ async fn submit_and_follow(
     };
     is_sent.set(true);
     agq.submit(&action).await?;
-    let job = job(&mut agq, action_id).await?;
-    let wanted = LogOptions { follow: true, task: None, wait_noted_after: WAIT_NOTED_AFTER };
-    logs::of_job(&mut agq, job, &wanted, output).await
+    let wanted = LogOptions {
+        follow: true,
+        wait_noted_after: WAIT_NOTED_AFTER,
+        max_attempts: Some(args.retries + 1),
+        ..LogOptions::default()
+    };
+    let job = only_job(&mut agq, action_id).await?;
+    let job = logs::of_job(&mut agq, job, &wanted, output).await?;
+    if job.status.is_ended() {
+        return Ok(job);
+    }
+    agq.cancel_action(action_id).await?;
+    let cancelled = only_job(&mut agq, action_id).await?;
+    // agq has removed the results if another attempt began before the request.
+    Ok(if cancelled.exit_code.is_some() { cancelled } else { job })
 }
 
 fn raw(input: &serde_json::Value) -> Box<RawValue> {
@@ -319,7 +332,7 @@ fn raw(input: &serde_json::Value) -> Box<RawValue> {
 }
 
 /// Returns the only job of the action.
-async fn job(agq: &mut RetryingClient, action_id: &ActionId) -> Result<JobStatus> {
+async fn only_job(agq: &mut RetryingClient, action_id: &ActionId) -> Result<JobStatus> {
     let ids: Vec<JobId> = agq.with_retry(async |agq| agq.jobs_from(action_id, 0, 1).await).await?;
     let job = agq.jobs(&ids).await?.pop().flatten();
     job.ok_or_else(|| CliError::not_found("job of action", action_id, "it was removed in the meantime"))

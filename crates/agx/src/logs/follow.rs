@@ -20,7 +20,7 @@ use crate::{
     },
     output::Output,
     remote::retrying_client::RetryingClient,
-    watch::progress::not_found,
+    watch::progress::{TRY_LATER, not_found},
 };
 
 /// Minimum interval of polls.
@@ -41,9 +41,20 @@ pub(crate) struct LogOptions {
     pub(crate) task: Option<u32>,
     /// Time after which a note says that the job waits for a worker.
     pub(crate) wait_noted_after: Duration,
+    /// Maximum number of attempts of a job that asks for a later one. Default: no bound.
+    pub(crate) max_attempts: Option<u32>,
 }
 
-/// Prints the output of a job. Returns the job in its last state.
+impl LogOptions {
+    /// Returns true if the job asks for a later attempt (exit code 75) and may have none.
+    fn gives_up(&self, job: &JobStatus) -> bool {
+        let asks = job.status == Status::Pending && job.exit_code == Some(TRY_LATER);
+        asks && self.max_attempts.is_some_and(|most| job.attempt >= most)
+    }
+}
+
+/// Prints the output of a job. Returns the job in its last state, which is not an end after
+/// `max_attempts` attempts of a job that asks for a later one.
 pub(crate) async fn of_job(
     agq: &mut RetryingClient,
     mut job: JobStatus,
@@ -54,11 +65,14 @@ pub(crate) async fn of_job(
     let mut silent = SilentWorkers::new(output);
     let (begun, mut is_noted, mut look) = (Instant::now(), !wanted.follow, FIRST_LOOK);
     loop {
-        if !is_noted && job.status == Status::Pending && begun.elapsed() >= wanted.wait_noted_after {
+        let gives_up = wanted.gives_up(&job);
+        let waits_for_start = job.status == Status::Pending && !gives_up;
+        if !is_noted && waits_for_start && begun.elapsed() >= wanted.wait_noted_after {
             output.note(&waits(&job));
             is_noted = true;
         }
-        if followed.poll(agq, &job, wanted.follow, &mut silent).await? || !wanted.follow {
+        let is_over = followed.poll(agq, &job, wanted.follow, &mut silent).await?;
+        if is_over || gives_up || !wanted.follow {
             followed.end()?;
             return Ok(job);
         }
@@ -70,11 +84,14 @@ pub(crate) async fn of_job(
     }
 }
 
-/// Returns the message for a job that has not started.
+/// Returns the message for a job that has not started, or waits for another attempt.
 pub(crate) fn waits(job: &JobStatus) -> String {
-    let (id, what) =
-        (&job.job_id, if job.attempt == 0 { "has not begun" } else { "waits for another attempt" });
-    format!("agx: job {id} {what}; `agx job explain {id}` says why")
+    let id = &job.job_id;
+    match job.run_at {
+        _ if job.attempt == 0 => format!("agx: job {id} has not begun; `agx job explain {id}` says why"),
+        Some(run_at) => format!("agx: job {id} waits for another attempt, which begins after {run_at}"),
+        None => format!("agx: job {id} waits for another attempt; `agx job explain {id}` says why"),
+    }
 }
 
 /// Prints the jobs of an action, each line after the input's number. Returns the last state.
@@ -168,4 +185,43 @@ async fn may_have_output(
         }
     }
     Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::{JobStatus, parse};
+
+    use super::{LogOptions, waits};
+
+    fn pending(attempt: u32, run_at: Option<&str>, exit_code: Option<i32>) -> JobStatus {
+        let json = serde_json::json!({
+            "job_id": "j", "action_id": "a", "plan_id": "p", "status": "pending", "state": "scheduled", "index": 0,
+            "attempt": attempt, "queue": "ready", "priority": 0, "created_at": "2026-01-31T08:00:00.000Z",
+            "run_at": run_at, "started_at": null, "completed_at": null, "worker_id": "w", "inputs": {},
+            "exit_code": exit_code, "task_results": null,
+        });
+        parse(json.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn follower_gives_up_a_job_that_asks_for_more_attempts_than_it_may_have() {
+        let gives_up = |max_attempts, attempt, exit_code| {
+            let wanted = LogOptions { follow: true, max_attempts, ..LogOptions::default() };
+            wanted.gives_up(&pending(attempt, None, exit_code))
+        };
+        assert!(gives_up(Some(1), 1, Some(75)));
+        assert!(gives_up(Some(3), 3, Some(75)) && !gives_up(Some(3), 2, Some(75)));
+        assert!(!gives_up(Some(1), 1, Some(1)), "agq decides about other failures");
+        assert!(!gives_up(Some(1), 0, None), "it has not begun");
+        assert!(!gives_up(None, 9, Some(75)), "agx logs follows it to its end");
+    }
+
+    #[test]
+    fn note_about_a_waiting_job_names_the_time_of_its_next_attempt() {
+        let time = "2026-01-31T08:00:30.000Z";
+        assert!(waits(&pending(0, Some(time), None)).contains("has not begun; `agx job explain j`"));
+        let again = format!("agx: job j waits for another attempt, which begins after {time}");
+        assert_eq!(waits(&pending(1, Some(time), Some(75))), again);
+        assert!(waits(&pending(1, None, None)).ends_with("another attempt; `agx job explain j` says why"));
+    }
 }

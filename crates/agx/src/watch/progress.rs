@@ -26,7 +26,7 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 /// Maximum number of waiting jobs that agx asks about to explain why no job runs.
 const MAX_LOOKED_AT: usize = 64;
 /// Exit code of a task that asks for another try later (EX_TEMPFAIL of sysexits.h).
-const TRY_LATER: i32 = 75;
+pub(crate) const TRY_LATER: i32 = 75;
 /// Time without a running job after which agx explains the reason.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
