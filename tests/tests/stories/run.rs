@@ -153,6 +153,8 @@ fn run_passes_stdin_of_any_size_to_the_command_also_on_its_second_worker() {
     assert_eq!(fed(alone(&lab, &["--", "tail", "-n", "1"]), &input).end().1, "999999\n");
     let few = lab.file("few", "b\na\n");
     assert_eq!(fed(alone(&lab, &["--", "sort"]), &few).end().1, "a\nb\n");
+    let names = lab.file("names", "b\0a\0");
+    assert_eq!(fed(alone(&lab, &["--", "xargs", "-0", "-n", "1", "echo"]), &names).end().1, "b\na\n");
     let agq = lab.agq(&[]);
     let mut first = lab.agw(&agq, "w1", &[]);
     // A FIFO would not do, because the process of the killed worker may still read from it.

@@ -105,8 +105,9 @@ fn read_all(mut file: File) -> io::Result<CommandInput> {
     })
 }
 
-/// Returns the bytes as text if they are few, UTF-8, and without characters that the worker would
-/// decode as byte escapes. The offset of the file stays.
+/// Returns the bytes as text if they are few, UTF-8, without NUL, which no input of a job may have,
+/// and without characters that the worker would decode as byte escapes. The offset of the file
+/// stays.
 fn text(file: &mut File, start: u64, length: u64) -> io::Result<Option<String>> {
     if length > MAX_TEXT_BYTES {
         return Ok(None);
@@ -115,7 +116,7 @@ fn text(file: &mut File, start: u64, length: u64) -> io::Result<Option<String>> 
     let mut bytes = Vec::new();
     file.take(length).read_to_end(&mut bytes)?;
     file.seek(SeekFrom::Start(start))?;
-    Ok(String::from_utf8(bytes).ok().filter(|text| !has_escapes(text)))
+    Ok(String::from_utf8(bytes).ok().filter(|text| !has_escapes(text) && !text.contains('\0')))
 }
 
 impl InputFile {
@@ -198,6 +199,17 @@ mod tests {
         let CommandInput::Text(text) = read_all(file).unwrap() else { panic!("it is text") };
         assert_eq!(text, "bc");
         assert!(matches!(read_all(File::open("/dev/null").unwrap()), Ok(CommandInput::Empty)));
+    }
+
+    #[test]
+    fn command_input_is_a_file_if_an_input_of_a_job_cannot_have_its_bytes() {
+        for bytes in [&b"a\0b"[..], b"\0", b"\xff", "\u{10feff}".as_bytes()] {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(bytes).unwrap();
+            file.seek(SeekFrom::Start(0)).unwrap();
+            let CommandInput::File(input) = read_all(file).unwrap() else { panic!("{bytes:?} is no text") };
+            assert_eq!(input.piece(0).unwrap(), bytes);
+        }
     }
 
     #[cfg(target_os = "linux")]
