@@ -6,6 +6,7 @@
 mod code;
 mod collector;
 mod columns;
+mod combinations;
 mod command_template;
 mod delivery;
 mod engine;

@@ -10,6 +10,7 @@ use std::{
 use agenix_protocol::byte_escape::{decode_os, encode};
 
 use super::{
+    combinations::{SourceGroup, SourceReader, combinations},
     grouping::grouped,
     lines::{Lines, MAX_BYTES, read_line},
     row::{InputRow, SourceValue},
@@ -171,52 +172,22 @@ impl Sources {
     /// Passes combinations, the last source varying fastest, until `take` returns false.
     fn combinations(mut self, take: &mut dyn FnMut(InputRow) -> bool) -> Result<()> {
         let delimiter = self.delimiter;
-        if let [LinkedSource { source: InputSource::File(file), .. }] = &self.given[..] {
-            let opened = self.opened.remove(&0);
-            let mut lines = opened.map_or_else(|| Lines::open(file.clone(), delimiter), Ok)?;
-            return lines.each(|line| take(line.map(|line| vec![line])));
-        }
-        let mut groups: Vec<Vec<Vec<SourceValue>>> = Vec::new();
+        let mut groups: Vec<SourceGroup> = Vec::new();
         for (at, given) in self.given.into_iter().enumerate() {
-            let values = match given.source {
-                InputSource::Values(values) => values.into_iter().map(Ok).collect(),
+            let source = match given.source {
+                InputSource::Values(values) => SourceReader::Values(values.into_iter()),
                 InputSource::File(file) => {
-                    let mut values = Vec::new();
                     let opened = self.opened.remove(&at);
-                    opened.map_or_else(|| Lines::open(file, delimiter), Ok)?.each(|line| {
-                        values.push(line);
-                        true
-                    })?;
-                    values
+                    SourceReader::Lines(opened.map_or_else(|| Lines::open(file, delimiter), Ok)?)
                 }
             };
             match groups.last_mut() {
-                Some(group) if given.is_linked => {
-                    group.truncate(values.len());
-                    group.iter_mut().zip(values).for_each(|(row, value)| row.push(value));
-                }
-                _ => groups.push(values.into_iter().map(|value| vec![value]).collect()),
+                Some(group) if given.is_linked => group.pair(source),
+                _ => groups.push(SourceGroup::new(source)),
             }
         }
-        combine(&groups, &mut Vec::new(), take);
-        Ok(())
+        combinations(groups, take)
     }
-}
-
-/// Passes every choice of one row per group to `take`. Returns false if `take` did.
-fn combine(
-    groups: &[Vec<Vec<SourceValue>>],
-    chosen: &mut Vec<SourceValue>,
-    take: &mut dyn FnMut(InputRow) -> bool,
-) -> bool {
-    let Some((first, rest)) = groups.split_first() else { return take(chosen.iter().cloned().collect()) };
-    let before = chosen.len();
-    first.iter().all(|row| {
-        chosen.extend(row.iter().cloned());
-        let goes_on = combine(rest, chosen, take);
-        chosen.truncate(before);
-        goes_on
-    })
 }
 
 /// Splits stdin into blocks of about `size` bytes of whole lines, until `take` returns false.
@@ -256,6 +227,8 @@ pub(crate) fn blocks(size: usize, mut take: impl FnMut(SourceValue) -> bool) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::{io::Write, os::fd::AsRawFd};
+
     use super::{InputRow, Sources, split};
     use crate::error::Result;
 
@@ -291,6 +264,35 @@ mod tests {
         ] {
             assert_eq!(read(words).unwrap_err().to_string(), "there is no file after ::::", "{words:?}");
         }
+    }
+
+    #[test]
+    fn inputs_of_the_first_source_become_jobs_as_they_arrive() {
+        for others in [&[":::", "a", "b"][..], &[":::+", "a", "b", ":::", "x", "y"]] {
+            // The source has no end, because its writer stays open.
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            writer.write_all(b"1\n").unwrap();
+            let first = format!("/dev/fd/{}", reader.as_raw_fd());
+            let words = [&["c", "::::", &first][..], others].concat();
+            let given = split(words.into_iter().map(str::to_owned).collect()).unwrap().1;
+            let mut rows = Vec::new();
+            let take = |row: InputRow| {
+                rows.push(row.unwrap().join(" "));
+                if rows.len() == 2 {
+                    writer.write_all(b"2\n").unwrap();
+                }
+                rows.len() < 4
+            };
+            Sources::new(Vec::new(), given, b'\n').each(take).unwrap();
+            let expected = match others.len() {
+                3 => ["1 a", "1 b", "2 a", "2 b"],
+                _ => ["1 a x", "1 a y", "2 b x", "2 b y"],
+            };
+            assert_eq!(rows, expected);
+        }
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let first = format!("/dev/fd/{}", reader.as_raw_fd());
+        assert!(rows(&["c", "::::", &first, ":::"]).is_empty(), "it is not read without a combination");
     }
 
     #[test]
