@@ -214,6 +214,19 @@ pub fn fill(template: &str, values: Values<'_>) -> Result<String, TemplateError>
     Ok(filled)
 }
 
+/// Returns the template of `text` as it is: two or more opening braces are in quotation marks.
+pub fn literal(text: &str) -> String {
+    let (mut template, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(open) = rest.find("{{") {
+        let after = rest[open..].trim_start_matches('{');
+        let braces = &rest[open..rest.len() - after.len()];
+        template.extend([&rest[..open], "{{\"", braces, "\"}}"]);
+        rest = after;
+    }
+    template.push_str(rest);
+    template
+}
+
 /// Removes the blanks between the parts of a JSON text, and keeps everything else.
 pub fn compact(json: &str) -> Cow<'_, str> {
     let is_blank = |c: char| matches!(c, ' ' | '\t' | '\n' | '\r');
@@ -363,6 +376,9 @@ mod tests {
             (r#"{{"{{"}}input.x}}"#, "{{input.x}}"),
         ] {
             assert_eq!(fill(template, input).unwrap(), text, "{template}");
+        }
+        for text in ["a/{{input.x}}/{{{slot}}}", "{{{{", "{a}", r#"{{"{{"}}"#] {
+            assert_eq!(fill(&super::literal(text), input).unwrap(), text);
         }
         assert_eq!(fields(r#"{{"{{"}}input.y}} {{input.x}}"#).unwrap(), ["x"]);
         for wrong in [r#"{{""}}"#, r#"{{"x"}}"#, r#"{{"{x"}}"#, r#"{{"}}"#, r#"{{"{"{"}}"#] {

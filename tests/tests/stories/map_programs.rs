@@ -28,6 +28,11 @@ fn map_runs_programs_by_path_on_this_machine() {
     assert_eq!(mapped(&lab, &["-k", "--", "./a.sh {} | tr a b", ":::", "a"]).expect(0).out, "here b\n");
     let there = elsewhere.display().to_string();
     assert_eq!(mapped(&lab, &["--cwd", &there, "./a.sh", ":::", "x"]).expect(0).out, "there x\n");
+    let braces = lab.path().join("{{input.line}}");
+    fs::create_dir(&braces).unwrap();
+    script(&braces.join("a.sh"), "#!/bin/sh\necho \"braces $1\"\n", 0o755);
+    let there = braces.display().to_string();
+    assert_eq!(mapped(&lab, &["--cwd", &there, "./a.sh", ":::", "x"]).expect(0).out, "braces x\n");
     let absolute = elsewhere.join("a.sh").display().to_string();
     assert_eq!(mapped(&lab, &["--", &absolute, "{}", ":::", "x"]).expect(0).out, "there x\n");
     for (program, why) in [

@@ -3,8 +3,9 @@
 use agenix_client::Server;
 use agenix_protocol::{
     byte_escape::{decode_os, encode_os},
-    documents::{Plan, to_json},
+    documents::{Plan, Task, to_json},
     ids::{PlanId, QueueName},
+    template,
 };
 use agenix_shell::Programs;
 use sha2::{Digest, Sha256};
@@ -50,6 +51,13 @@ pub(super) fn cwd(
     Ok(Some(encode_os(cwd.as_os_str())))
 }
 
+/// Sets the directory of the tasks. Braces in its path are text, because the current directory may
+/// have any name.
+pub(super) fn set_cwd(tasks: &mut [Task], cwd: Option<&str>) {
+    let cwd = cwd.map(template::literal);
+    tasks.iter_mut().for_each(|task| task.cwd.clone_from(&cwd));
+}
+
 /// Returns the plan with an id that is a digest of its content, so equal commands share a plan.
 pub(super) fn identified(mut plan: Plan, prefix: &str) -> Result<Plan> {
     let digest = Sha256::digest(to_json(&plan));
@@ -70,8 +78,9 @@ pub(super) fn ignore_queue(queue: &mut Option<QueueName>, option: &str, output: 
 #[cfg(test)]
 mod tests {
     use agenix_client::Server;
+    use agenix_protocol::{documents::Task, template::fields};
 
-    use super::cwd;
+    use super::{cwd, set_cwd};
 
     #[test]
     fn tasks_run_in_the_current_directory_of_agx_on_this_machine() {
@@ -90,5 +99,17 @@ mod tests {
             assert_eq!(of(None, Some(&remote), is_sandboxed), None);
             assert_eq!(of(Some("a"), Some(&remote), is_sandboxed).unwrap(), "a");
         }
+    }
+
+    #[test]
+    fn braces_in_the_directory_of_tasks_are_text() {
+        let mut tasks = [Task::default(), Task::default()];
+        set_cwd(&mut tasks, Some("/a/{{input.line}}"));
+        for task in &tasks {
+            let cwd = task.cwd.as_deref().unwrap();
+            assert_eq!((cwd, fields(cwd)), (r#"/a/{{"{{"}}input.line}}"#, Ok(vec![])));
+        }
+        set_cwd(&mut tasks, None);
+        assert!(tasks.iter().all(|task| task.cwd.is_none()));
     }
 }

@@ -10,7 +10,7 @@ use agenix_protocol::{
 use tokio::sync::watch;
 
 use super::{
-    command_plan::{cwd, identified, ignore_queue, permitted_programs},
+    command_plan::{cwd, identified, ignore_queue, permitted_programs, set_cwd},
     labels::labels,
     map_args::MapArgs,
     map_joblog,
@@ -64,7 +64,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     }
     let given = given?;
     let cwd = cwd(args.cwd.as_ref(), given.as_ref(), args.sandbox.profile.name().is_some())?;
-    pipeline.tasks.iter_mut().for_each(|task| task.cwd.clone_from(&cwd));
+    set_cwd(&mut pipeline.tasks, cwd.as_deref());
     let plan = plan(&pipeline, &args)?;
     let (stop_level, action_id) = (watch::Sender::new(StopLevel::All), new_id()?);
     let block = args.pipe.then_some(args.block);

@@ -14,7 +14,7 @@ use serde_json::{json, value::RawValue};
 use tokio::time::sleep;
 
 use super::{
-    command_plan::{NO_TIMEOUT_SECS, cwd, identified, ignore_queue, permitted_programs},
+    command_plan::{NO_TIMEOUT_SECS, cwd, identified, ignore_queue, permitted_programs, set_cwd},
     labels::{Label, labels, parse_label},
     new_id,
     programs::{check_programs, check_sandbox, check_workers, required_tags},
@@ -121,7 +121,9 @@ async fn run_job(server: &ServerArgs, mut args: RunArgs, output: Output) -> Resu
         ignore_queue(&mut args.on, "--on", output);
         check_own_tags(&args.tag)?;
     }
-    let mut tasks = tasks(&args, given.as_ref(), programs)?;
+    let mut tasks = tasks(&args, programs)?;
+    let cwd = cwd(args.cwd.as_ref(), given.as_ref(), args.sandbox.profile.name().is_some())?;
+    set_cwd(&mut tasks, cwd.as_deref());
     let mut signal = signals::listen();
     let stdin = tokio::select! {
         stdin = stdin(&mut tasks, output) => stdin?,
@@ -136,9 +138,8 @@ async fn run_job(server: &ServerArgs, mut args: RunArgs, output: Output) -> Resu
             server
         }
         None => {
-            let cwd = plan.tasks.first().and_then(|first| first.cwd.as_deref());
-            check_programs(&plan, cwd).map_err(not_found)?;
-            let sandbox = args.sandbox.worker_options(cwd)?;
+            check_programs(&plan, cwd.as_deref()).map_err(not_found)?;
+            let sandbox = args.sandbox.worker_options(cwd.as_deref())?;
             let local = local.insert(EmbeddedCluster::start(Some(1), KEPT_JOBS, sandbox.as_deref())?);
             tokio::select! {
                 checked = check_own_worker(local, &plan) => checked?,
@@ -225,7 +226,7 @@ async fn cancel(server: &Server, action_id: &ActionId, output: Output) -> CliErr
     }
 }
 
-fn tasks(args: &RunArgs, server: Option<&Server>, programs: Programs) -> Result<Vec<Task>> {
+fn tasks(args: &RunArgs, programs: Programs) -> Result<Vec<Task>> {
     let meaning = |_: &Braces<'_>| Meaning::Text;
     let placeholders = Placeholders { only: None, meaning: &meaning };
     let tasks = match args.words.as_slice() {
@@ -234,11 +235,9 @@ fn tasks(args: &RunArgs, server: Option<&Server>, programs: Programs) -> Result<
     };
     let mut tasks: Vec<Task> = tasks.map_err(|refusal| refused(&refusal))?;
     check_sandbox(&tasks, &args.sandbox.profile)?;
-    let cwd = cwd(args.cwd.as_ref(), server, args.sandbox.profile.name().is_some())?;
     for task in &mut tasks {
         task.timeout_secs = Some(args.timeout.unwrap_or(NO_TIMEOUT_SECS));
         task.idle_timeout_secs = args.idle_timeout;
-        task.cwd.clone_from(&cwd);
     }
     Ok(tasks)
 }

@@ -6,6 +6,7 @@ use agenix_protocol::{
     documents::{Plan, PlanSandbox, Requires, Task, parse_object, sandbox_tag, to_json},
     ids::PlanId,
     limits::Limits,
+    template,
 };
 use agenix_rules::plan::check;
 use serde_json::{Map, Value};
@@ -27,7 +28,8 @@ pub(crate) fn of_pipeline(settings: &Settings, pipeline: &str, options: Pipeline
     let tasks = (settings.compile)(pipeline)?;
     let of_settings = |task: Task| Task {
         timeout_secs: options.timeout_secs,
-        cwd: settings.cwd.clone().or(task.cwd),
+        // Braces in the path are text.
+        cwd: settings.cwd.as_deref().map(template::literal).or(task.cwd),
         ..task
     };
     let mut requires = Requires::default();
@@ -71,4 +73,28 @@ pub(crate) fn identified(settings: &Settings, plan: Plan) -> Result<(PlanId, Pla
     let plan_id = PlanId::new(format!("mcp-{digest}"))
         .map_err(|error| ToolError::new(error.to_string(), "report this as a fault of agx"))?;
     Ok((plan_id.clone(), Plan { plan_id: Some(plan_id), ..plan }))
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_client::Server;
+    use agenix_protocol::{documents::Task, time::Timestamp};
+
+    use super::{PipelineOptions, of_pipeline};
+    use crate::settings::Settings;
+
+    #[test]
+    fn braces_in_the_directory_of_pipelines_are_text() {
+        let settings = Settings {
+            server: Server::new("h:1", "k".repeat(64).into()).unwrap(),
+            version: "0",
+            queue: None,
+            profile: None,
+            cwd: Some("/a/{{cookiecutter.slug}}".into()),
+            now: Timestamp::default,
+            compile: |_| Ok(vec![Task { task_number: 1, command: "pwd".into(), ..Task::default() }]),
+        };
+        let plan = of_pipeline(&settings, "pwd", PipelineOptions::default()).unwrap();
+        assert_eq!(plan.tasks[0].cwd.as_deref(), Some(r#"/a/{{"{{"}}cookiecutter.slug}}"#));
+    }
 }
