@@ -205,6 +205,9 @@ fn it_ends_early_on_request() {
     )
     .expect(0);
     assert_eq!(first.out, "1\n");
+    let found =
+        ["-j", "1", "--halt", "now,success=1", "--", "sh -c 'test $0 = 2 && echo $0' {}", ":::", "1", "2"];
+    assert_eq!(mapped(&lab, &found).expect(0).out, "2\n");
     let late = mapped(&lab, &["--timeout", "1", "--", "sleep", ":::", "1000"]).expect(1);
     assert!(late.err.contains("sleep timed out"), "{}", late.err);
 }

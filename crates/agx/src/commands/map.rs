@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use agenix_client::Server;
 use agenix_protocol::{
-    documents::{ActionSubmission, Plan, Requires},
+    documents::{ActionSubmission, HaltCondition, Plan, Requires},
     ids::{ActionId, WorkerId},
 };
 use tokio::sync::watch;
@@ -308,10 +308,12 @@ fn not_sent(unsent: UnsentInputs) -> Option<String> {
 }
 
 fn verdict(mapped: MapOutcome, action_id: &ActionId, is_local: bool) -> Result<()> {
-    let MapOutcome { collected, unsent } = mapped;
+    let MapOutcome { collected, unsent, halt } = mapped;
     let MapCounts { completed, failed, cancelled, lost, unfit, is_halted, .. } = collected;
     let failed = failed + unfit;
-    if failed + lost == 0 && (cancelled == 0 || is_halted) {
+    // Enough jobs have completed, and failures of the others do not matter.
+    let is_success = is_halted && halt.is_some_and(|halt| halt.counted == HaltCondition::Success);
+    if is_success || (failed + lost == 0 && (cancelled == 0 || is_halted)) {
         return Ok(());
     }
     let total = completed + failed + cancelled + lost;
@@ -342,7 +344,12 @@ mod tests {
     use super::{MapCounts, MapOutcome, UnsentInputs, not_sent, verdict};
 
     fn verdict_of(collected: MapCounts, unsent: UnsentInputs) -> Option<String> {
-        let verdict = verdict(MapOutcome { collected, unsent }, &"a".parse().unwrap(), true);
+        verdict_of_halted(collected, unsent, None)
+    }
+
+    fn verdict_of_halted(collected: MapCounts, unsent: UnsentInputs, halt: Option<&str>) -> Option<String> {
+        let halt = halt.map(|halt| halt.parse().unwrap());
+        let verdict = verdict(MapOutcome { collected, unsent, halt }, &"a".parse().unwrap(), true);
         verdict.err().map(|failure| failure.to_string())
     }
 
@@ -366,6 +373,16 @@ mod tests {
             "1 of 4 jobs failed; --halt ended it, 2 were cancelled; 5 inputs that were read were not sent, and further ones \
              were not read"
         );
+    }
+
+    #[test]
+    fn map_that_halts_after_enough_successes_succeeds_whatever_failed_before() {
+        let met = MapCounts { completed: 1, failed: 2, lost: 1, is_halted: true, ..MapCounts::default() };
+        let of = |collected, halt| verdict_of_halted(collected, UnsentInputs::default(), Some(halt));
+        assert_eq!(of(met, "now,success=1"), None);
+        assert!(of(met, "soon,done=3").unwrap().starts_with("2 of 4 jobs failed"));
+        let missed = MapCounts { completed: 0, is_halted: false, ..met };
+        assert!(of(missed, "now,success=1").unwrap().starts_with("2 of 3 jobs failed"));
     }
 
     #[test]

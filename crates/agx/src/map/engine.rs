@@ -56,6 +56,8 @@ pub(crate) struct Engine {
 pub(crate) struct MapOutcome {
     pub(crate) collected: MapCounts,
     pub(crate) unsent: UnsentInputs,
+    /// Halt policy, which was met if the map is halted.
+    pub(crate) halt: Option<Halt>,
 }
 
 impl Engine {
@@ -123,7 +125,7 @@ impl Engine {
         line.clear();
         let failure = match mapped {
             Ok((fed, (collected, mut delivery))) => match (fed, delivery.printer.take_failure()) {
-                (Ok(unsent), None) => return Ok(MapOutcome { collected, unsent }),
+                (Ok(unsent), None) => return Ok(MapOutcome { collected, unsent, halt: self.halt }),
                 (Err(failure), _) | (_, Some(failure)) => failure,
             },
             Err(failure) => failure,
