@@ -49,6 +49,8 @@ fn run_ends_with_the_code_that_a_shell_would_give() {
     assert_eq!(run(&["--", "pwd"]).1.trim_end(), lab.path().canonicalize().unwrap().to_str().unwrap());
     let (code, _, err) = run(&["--", "sh", "-c", "kill -9 $$"]);
     assert!(code == 137 && err == "agx: Task 1 (sh) was ended by signal 9\n", "{code} {err}");
+    let last = run(&["--pipefail", "sh -c 'exit 3' | sh -c 'cat; exit 4' | cat"]);
+    assert_eq!(last, (4, String::new(), String::new()));
     let once = run(&["--", "sh", "-c", "echo x >> ran; echo a; exit 75"]);
     assert_eq!(once, (75, "a\n".into(), String::new()), "75 is a code like any other");
     assert_eq!(std::fs::read_to_string(lab.path().join("ran")).unwrap(), "x\n");

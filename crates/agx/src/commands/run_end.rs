@@ -22,13 +22,23 @@ pub(super) fn ended(job: &JobStatus, output: Output) -> Result<()> {
         return Ok(());
     }
     let results = job.results();
-    let failed = TaskResult::blamed(&results).or(results.last());
     let unknown = || format!("job {} {}", job.job_id, job.status.as_str());
     let why = job.error.clone().unwrap_or_else(unknown);
-    Err(match failed {
-        Some(result) => CliError::Command { exit_code: exit_code(result), why: explained(result, why) },
+    Err(match decisive(&results).or(results.last()) {
+        Some(result) => {
+            // The job names the task that caused the failure, which may be another one.
+            let cause = TaskResult::blamed(&results).unwrap_or(result);
+            CliError::Command { exit_code: exit_code(result), why: explained(cause, why) }
+        }
         None => CliError::Command { exit_code: UNKNOWN, why: Some(why) },
     })
+}
+
+/// Returns the result whose exit code is that of a pipeline in a shell: the last failure. A timeout
+/// comes first, because it also ends the other tasks.
+fn decisive(results: &[TaskResult]) -> Option<&TaskResult> {
+    let failures = || results.iter().filter(|result| result.is_failure());
+    failures().find(|result| result.timed_out).or_else(|| failures().next_back())
 }
 
 fn exit_code(result: &TaskResult) -> u8 {
@@ -50,7 +60,7 @@ fn explained(result: &TaskResult, why: String) -> Option<String> {
 mod tests {
     use agenix_protocol::documents::{TaskResult, TaskSandbox};
 
-    use super::{exit_code, explained};
+    use super::{decisive, exit_code, explained};
 
     #[test]
     fn run_exits_with_the_code_of_the_command() {
@@ -65,6 +75,20 @@ mod tests {
         assert_eq!(code(&ended(137, Some(9), false)), (137, true));
         assert_eq!(code(&ended(143, Some(15), true)), (124, true));
         assert_eq!(code(&ended(-1, None, false)), (125, false));
+    }
+
+    #[test]
+    fn run_exits_with_the_code_of_the_last_command_that_failed() {
+        let ended = |exit_code| TaskResult { exit_code, ..TaskResult::default() };
+        let code = |results: &[TaskResult]| decisive(results).map(exit_code);
+        assert_eq!(code(&[ended(3), ended(4), ended(0)]), Some(4));
+        let closed = TaskResult { signal: Some(13), ..ended(141) };
+        assert_eq!(code(&[ended(3), closed, ended(0)]), Some(141), "SIGPIPE counts as in a shell");
+        let ignored = TaskResult { ignored: true, ..ended(5) };
+        assert_eq!(code(&[ended(3), ignored.clone()]), Some(3));
+        let late = TaskResult { timed_out: true, ..ended(143) };
+        assert_eq!(code(&[late, ended(4)]), Some(124));
+        assert_eq!(code(&[ended(0), ignored]), None);
     }
 
     #[test]
