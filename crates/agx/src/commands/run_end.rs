@@ -21,17 +21,23 @@ pub(super) fn ended(job: &JobStatus, output: Output) -> Result<()> {
     if job.status == Status::Completed {
         return Ok(());
     }
+    Err(failure(job))
+}
+
+/// Returns the error of a job that did not complete. Its exit code is never 0.
+fn failure(job: &JobStatus) -> CliError {
     let results = job.results();
     let unknown = || format!("job {} {}", job.job_id, job.status.as_str());
     let why = job.error.clone().unwrap_or_else(unknown);
-    Err(match decisive(&results).or(results.last()) {
+    match decisive(&results) {
         Some(result) => {
             // The job names the task that caused the failure, which may be another one.
             let cause = TaskResult::blamed(&results).unwrap_or(result);
             CliError::Command { exit_code: exit_code(result), why: explained(cause, why) }
         }
+        // For example, a limit of a signed order ended a task, which exited with 0.
         None => CliError::Command { exit_code: UNKNOWN, why: Some(why) },
-    })
+    }
 }
 
 /// Returns the result whose exit code is that of a pipeline in a shell: the last failure. A timeout
@@ -58,9 +64,9 @@ fn explained(result: &TaskResult, why: String) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::{TaskResult, TaskSandbox};
+    use agenix_protocol::documents::{JobStatus, TaskResult, TaskSandbox, parse};
 
-    use super::{decisive, exit_code, explained};
+    use super::{decisive, exit_code, explained, failure};
 
     #[test]
     fn run_exits_with_the_code_of_the_command() {
@@ -89,6 +95,19 @@ mod tests {
         let late = TaskResult { timed_out: true, ..ended(143) };
         assert_eq!(code(&[late, ended(4)]), Some(124));
         assert_eq!(code(&[ended(0), ignored]), None);
+    }
+
+    #[test]
+    fn run_of_a_failed_job_without_a_failed_task_exits_with_125() {
+        let json = serde_json::json!({
+            "job_id": "j", "action_id": "a", "plan_id": "p", "status": "failed", "state": "discarded", "index": 0,
+            "attempt": 1, "queue": "ready", "priority": 0, "created_at": "2026-01-31T08:00:00.000Z",
+            "started_at": null, "completed_at": null, "worker_id": "w", "error": "it took too long", "inputs": {},
+            "task_results": [{"task_number": 1, "command": "sort", "exit_code": 0}],
+        });
+        let job: JobStatus = parse(json.to_string().as_bytes()).unwrap();
+        let failure = failure(&job);
+        assert_eq!((failure.exit_code(), failure.to_string().as_str()), (125, "it took too long"));
     }
 
     #[test]
