@@ -24,8 +24,8 @@ pub enum Address {
 }
 
 impl Address {
-    /// Parses an address. The error describes the valid forms. An `@` is an error, because an
-    /// address must not hold a key.
+    /// Parses an address. The error describes the valid forms. An `@` outside the path of a Unix
+    /// socket is an error, because an address must not hold a key.
     ///
     /// # Examples
     ///
@@ -37,10 +37,6 @@ impl Address {
     /// assert!(Address::parse("agq.example").is_err(), "a plain address needs a port");
     /// ```
     pub fn parse(text: &str) -> Result<Self, String> {
-        if text.contains('@') {
-            // The text before the `@` may be a key, so the message does not quote the address.
-            return Err("an address holds no key: set AGQ_SESSION_KEY or --session-key-file instead".into());
-        }
         let wrong = || {
             format!(
                 "'{text}' is not an address: write host:port, as 127.0.0.1:6380, or rediss://host:port for TLS, or \
@@ -51,6 +47,10 @@ impl Address {
             let path = path.strip_prefix("//").unwrap_or(path);
             let is_path = path.starts_with('/') && path.len() > 1;
             return if is_path { Ok(Self::Unix(path.into())) } else { Err(wrong()) };
+        }
+        if text.contains('@') {
+            // The text before the `@` may be a key, so the message does not quote the address.
+            return Err("an address holds no key: set AGQ_SESSION_KEY or --session-key-file instead".into());
         }
         if let Some(rest) = text.strip_prefix("rediss://") {
             let (host, port) =
@@ -66,9 +66,10 @@ impl Address {
     }
 
     /// Parses one address, or at most 64 with commas between them: nodes that share a database.
+    /// A comma in the path of a Unix socket ends the path only if an address follows.
     pub fn parse_all(text: &str) -> Result<Vec<Self>, String> {
         let addresses: Vec<Self> =
-            text.split(',').map(|one| Self::parse(one.trim())).collect::<Result<_, _>>()?;
+            parts(text).into_iter().map(|one| Self::parse(one.trim())).collect::<Result<_, _>>()?;
         if addresses.len() > MAX_ADDRESSES {
             return Err(format!("{} addresses are given, at most {MAX_ADDRESSES}", addresses.len()));
         }
@@ -94,6 +95,34 @@ impl fmt::Display for Address {
             write!(f, "{scheme}{host}:{port}")
         }
     }
+}
+
+/// Splits a list of addresses at its commas, except at those in the paths of Unix sockets.
+fn parts(list: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut rest = list;
+    while let Some(comma) = separator(rest) {
+        parts.push(&rest[..comma]);
+        rest = &rest[comma + 1..];
+    }
+    parts.push(rest);
+    parts
+}
+
+/// Returns the position of the comma that ends the first address of a list.
+fn separator(list: &str) -> Option<usize> {
+    let is_path = list.trim_start().starts_with("unix:");
+    let mut commas = list.match_indices(',').map(|(comma, _)| comma);
+    commas.find(|comma| !is_path || is_next_address(&list[comma + 1..]))
+}
+
+/// Returns true if `text`, which follows a comma, is blank or begins with an address. An address
+/// with a key is one as well, because a path would be shown.
+fn is_next_address(text: &str) -> bool {
+    let first = text.split(',').next().unwrap_or_default().trim();
+    let is_url = ["unix:", "redis://", "rediss://"].iter().any(|scheme| first.starts_with(scheme));
+    let host = first.rsplit_once('@').map_or(first, |(_, host)| host);
+    text.trim().is_empty() || is_url || host_and_port(host, None).is_some()
 }
 
 /// Parses `HOST:PORT` or `[V6]:PORT`, and, with a default port, a host alone.
@@ -158,6 +187,8 @@ mod tests {
             ("rediss://[::1]", "rediss://[::1]:6380"),
             ("unix:/run/agq.sock", "unix:/run/agq.sock"),
             ("unix:///run/agq.sock", "unix:/run/agq.sock"),
+            ("unix:/home/jane@corp.example/agq.sock", "unix:/home/jane@corp.example/agq.sock"),
+            ("unix:/tmp/a,b/agq.sock", "unix:/tmp/a,b/agq.sock"),
         ] {
             let address = Address::parse(text).unwrap();
             assert_eq!(address.to_string(), shown, "{text}");
@@ -201,15 +232,32 @@ mod tests {
         assert!(Tls::default().is_default() && Tls::default().read().is_ok());
     }
 
+    fn shown(list: &str) -> Result<Vec<String>, String> {
+        Ok(Address::parse_all(list)?.iter().map(ToString::to_string).collect())
+    }
+
     #[test]
     fn address_lists_are_separated_by_commas_and_bounded() {
-        let shown = |text: &str| -> Result<Vec<String>, String> {
-            Ok(Address::parse_all(text)?.iter().map(ToString::to_string).collect())
-        };
         assert_eq!(shown("a:1, rediss://b,unix:/s").unwrap(), ["a:1", "rediss://b:6380", "unix:/s"]);
         assert!(shown("a:1,").unwrap_err().contains("'' is not an address"));
         let many = |count| vec!["a:1"; count].join(",");
         assert_eq!(shown(&many(64)).unwrap().len(), 64);
         assert!(shown(&many(65)).unwrap_err().contains("at most 64"));
+    }
+
+    #[test]
+    fn address_lists_keep_commas_and_at_signs_in_paths_of_sockets() {
+        for path in ["/home/jane@corp.example/agq.sock", "/a,b@c:1/s", "/a,,b/s", "/a, b/s", "/a,s"] {
+            let text = format!("unix:{path}");
+            let socket = text.as_str();
+            assert_eq!(shown(socket).unwrap(), [socket]);
+            let list = format!("{socket}, b:1,{socket},rediss://c , {socket}");
+            assert_eq!(shown(&list).unwrap(), [socket, "b:1", socket, "rediss://c:6380", socket]);
+        }
+        assert!(shown("unix:/s, ").unwrap_err().contains("'' is not an address"));
+        for keyed in ["unix:/s,redis://:secret@h:1", "unix:/s,b,secret@h:1", "unix:/s,se@cret@h:1,c:1"] {
+            let error = shown(keyed).unwrap_err();
+            assert!(error.contains("holds no key") && !error.contains("cret"), "{error}");
+        }
     }
 }
