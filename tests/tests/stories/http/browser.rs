@@ -8,6 +8,10 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use agenix_protocol::{
+    byte_escape::byte_of,
+    printable::{is_hidden, printable},
+};
 use e2e::{Agq, Lab, eventually};
 use serde_json::{Value, json};
 
@@ -293,24 +297,31 @@ fn a_number_that_javascript_cannot_hold_is_shown_as_it_is() {
     }
 }
 
+/// Starts an agq on which the plans of the agent `robot` wait for approval if they run awk.
+fn agq_with_approvals(lab: &Lab, robot: &str) -> Agq {
+    let policy = lab.file("policy.toml", "version = 1\n[tools.awk]\nclass = \"interpreter\"");
+    let config = lab.file("agq.toml", &format!("[agents]\nrobot = '{robot}'\n"));
+    lab.agq(&["--policy", policy.to_str().unwrap(), "--config", config.to_str().unwrap()])
+}
+
+/// Submits a plan that runs a program of awk, and an action of it with the same id, as an agent.
+fn submit_awk(agq: &Agq, key: &str, id: &str, program: &str) {
+    let mut raw = Raw::bare(agq);
+    assert_eq!(raw.ask(&format!("AUTH {key}")), "+OK");
+    let plan = plan(id, "awk", &[program]);
+    assert_eq!(raw.ask(&format!("PLAN.SUBMIT '{plan}'")), format!("+OK plan_id={id}"));
+    let action = format!(r#"{{"action_id":"{id}","plan_id":"{id}","inputs":[{{}}]}}"#);
+    assert!(raw.ask(&format!("ACTION.SUBMIT '{action}'")).starts_with("+OK"));
+}
+
 #[test]
 fn admin_reads_what_a_plan_runs_and_approves_it() {
     let lab = Lab::new();
-    let policy = lab.file("policy.toml", "version = 1\n[tools.awk]\nclass = \"interpreter\"");
     let robot = "c".repeat(64);
-    let config = lab.file("agq.toml", &format!("[agents]\nrobot = '{robot}'\n"));
-    let agq = lab.agq(&["--policy", policy.to_str().unwrap(), "--config", config.to_str().unwrap()]);
+    let agq = agq_with_approvals(&lab, &robot);
     let _agw = lab.agw(&agq, "w1", &[]);
-    let ask = |command: &str| {
-        let mut raw = Raw::bare(&agq);
-        assert_eq!(raw.ask(&format!("AUTH {robot}")), "+OK");
-        raw.ask(command)
-    };
     for id in ["good", "bad"] {
-        let args = ["BEGIN { print \"<b>1</b>\" }"];
-        assert_eq!(ask(&format!("PLAN.SUBMIT '{}'", plan(id, "awk", &args))), format!("+OK plan_id={id}"));
-        let action = format!(r#"{{"action_id":"{id}","plan_id":"{id}","inputs":[{{}}]}}"#);
-        assert!(ask(&format!("ACTION.SUBMIT '{action}'")).starts_with("+OK"));
+        submit_awk(&agq, &robot, id, "BEGIN { print \"<b>1</b>\" }");
     }
     let browser = Browser::start(&lab);
     browser.log_in(&agq, lab.key());
@@ -328,4 +339,37 @@ fn admin_reads_what_a_plan_runs_and_approves_it() {
     assert!(browser.run("return document.querySelector('main b')", &json!([])).is_null());
     let complaints = browser.complaints();
     assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+#[test]
+fn dashboard_shows_hidden_characters_and_blanks_of_plans_and_outputs() {
+    let lab = Lab::new();
+    let robot = "c".repeat(64);
+    let agq = agq_with_approvals(&lab, &robot);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    submit_awk(&agq, &robot, "odd", "BEGIN { print \"a  b\u{202e}c\u{200b}d\" }");
+    let program = r#""BEGIN { print \"a  b\u202ec\u200bd\" }""#;
+    let browser = Browser::start(&lab);
+    browser.log_in(&agq, lab.key());
+    browser.sees("tr[data-approval=odd] .argv", program);
+    // A browser collapses blanks in this text, unless the style keeps them.
+    let rendered = |css: &str| {
+        let text = browser.run("return document.querySelector(arguments[0]).innerText", &json!([css]));
+        text.as_str().unwrap_or_default().to_owned()
+    };
+    assert!(rendered("tr[data-approval=odd] .argv").contains(program));
+    browser.click("tr[data-approval=odd] button[aria-label='Approve plan odd']");
+    browser.sees("#confirm-text", program);
+    assert!(rendered("#confirm-text").contains(program));
+    browser.click("#confirm-yes");
+    browser.sees("tr[data-action=odd] .state", "completed");
+    // Words of some languages need the characters without a width, so outputs keep them.
+    let job = lab.agx(&agq, &["job", "list", "odd"]).expect(0).out;
+    browser.go(&format!("http://{}/#/job/{}", agq.http_address(), job.trim()));
+    browser.sees("pre", "{}");
+    browser.sees("main article pre", "a  b\\u202ec\u{200b}d\n");
+    let is_special = |c: &char| is_hidden(*c) || byte_of(*c).is_some();
+    let special: String = ('\u{1}'..=char::MAX).filter(is_special).collect();
+    let text = format!("é 日 🙂 {special}");
+    assert_eq!(browser.run("return visible(arguments[0])", &json!([text])), json!(printable(&text)));
 }

@@ -1,4 +1,5 @@
 // The dashboard of agq: one page, no framework. Data from the server becomes text nodes and attributes, never markup.
+// Hidden characters of text nodes are escaped.
 'use strict';
 
 // ---- Drawing: a description of the page is laid over the page, and only what differs is touched, so that focus, scroll
@@ -13,7 +14,7 @@ function h(tag, attrs, ...children) {
 
 function create(want, parent) {
   if (EMPTY.includes(want)) return document.createComment('');
-  if (typeof want !== 'object') return document.createTextNode(want);
+  if (typeof want !== 'object') return document.createTextNode('');
   const node = want.tag === 'svg' || parent.namespaceURI === SVG
     ? document.createElementNS(SVG, want.tag) : document.createElement(want.tag);
   node.drawn = { attrs: {}, handlers: {} };
@@ -30,7 +31,8 @@ function fits(node, want) {
 function fill(node, want) {
   if (EMPTY.includes(want)) return;
   if (typeof want !== 'object') {
-    if (node.data !== String(want)) node.data = want;
+    const text = visible(want, node.parentNode.localName === 'pre' ? HIDDEN_IN_OUTPUT : HIDDEN);
+    if (node.data !== text) node.data = text;
     return;
   }
   const { attrs, handlers } = node.drawn;
@@ -75,6 +77,30 @@ function patch(parent, wanted) {
     at.remove();
     at = next;
   }
+}
+
+// ---- Hidden characters
+
+// Control characters except tab and line feed, and characters that change the direction of text or
+// end a line, as in `is_control` of agenix-protocol.
+const CONTROLS = '\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069';
+// Characters without a width, with which different texts look equal, as in `is_hidden`.
+const WIDTHLESS = '\\u00ad\\u180e\\u200b-\\u200d\\u2060-\\u2065\\u206a-\\u206f\\ufeff';
+// Private-use characters for bytes that are not UTF-8.
+const BYTE_ESCAPES = '\\u{10fe80}-\\u{10feff}';
+const HIDDEN = new RegExp(`[${CONTROLS}${WIDTHLESS}${BYTE_ESCAPES}]`, 'gu');
+// The output of tasks keeps characters without a width, because words and emoji contain them, and
+// carriage returns before a line feed.
+const HIDDEN_IN_OUTPUT = new RegExp(`(?!\\r\\n)[${CONTROLS}]`, 'gu');
+
+// Returns a text with its hidden characters as `\r`, `\x1b`, `\u202e` or `\xe9`, as agx shows them.
+function visible(text, hidden = HIDDEN) {
+  return String(text).replace(hidden, (c) => {
+    const code = c.codePointAt(0);
+    if (c === '\r') return '\\r';
+    if (code < 0x20 || code > 0xffff) return `\\x${(code & 0xff).toString(16).padStart(2, '0')}`;
+    return `\\u${code.toString(16).padStart(4, '0')}`;
+  });
 }
 
 // ---- Words and numbers
@@ -163,7 +189,7 @@ let noticeTimer;
 function notice(text, wrong) {
   clearTimeout(noticeTimer);
   $('notice').className = wrong ? 'wrong' : '';
-  $('notice').textContent = text;
+  $('notice').textContent = visible(text);
   noticeTimer = setTimeout(() => { $('notice').textContent = ''; }, wrong ? 15000 : 8000);
 }
 
@@ -185,8 +211,8 @@ async function act(key, words, said) {
 }
 
 function confirmed(title, text, yes, no) {
-  $('confirm-title').textContent = title;
-  $('confirm-text').textContent = text;
+  $('confirm-title').textContent = visible(title);
+  $('confirm-text').textContent = visible(text);
   $('confirm-yes').textContent = yes;
   $('confirm-no').textContent = no;
   $('confirm').returnValue = 'no';
@@ -621,7 +647,7 @@ const jobView = {
       ['Took', job.started_at && took(job)], ['Exit code', job.exit_code],
       ['Progress', !ended && job.progress_percent !== undefined ? `${Math.round(job.progress_percent)} %` : null],
       ['Current task', job.current_task]])),
-    h('section', { key: 'input', class: 'panel' }, h('h2', null, 'Input'), pre('input', pretty(job.inputs), 'The input')),
+    h('section', { key: 'input', class: 'panel' }, h('h2', null, 'Input'), pre('input', visible(pretty(job.inputs)), 'The input')),
     h('section', { key: 'tasks', class: 'panel' }, h('h2', null, 'Tasks'),
       Array.isArray(job.task_results) && job.task_results.length > 0 ? job.task_results.map(task)
         : empty(ended ? 'No results were reported of this job.' : 'There are no results yet. They appear when the job has ended.'))];
@@ -861,7 +887,7 @@ function draw() {
   if (main.dataset.view !== route.name || main.dataset.of !== (route.id || '')) patch(main, []);
   main.dataset.view = route.name;
   main.dataset.of = route.id || '';
-  document.title = `${view.title(route)} – AGEniX`;
+  document.title = `${visible(view.title(route))} – AGEniX`;
   for (const link of document.querySelectorAll('[data-nav]')) {
     if (link.dataset.nav === route.name) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
@@ -950,7 +976,7 @@ async function closed(events) {
 function enter(user) {
   state.user = user;
   state.loginError = '';
-  $('who').textContent = user.name === user.role ? user.name : `${user.name} (${user.role})`;
+  $('who').textContent = visible(user.name === user.role ? user.name : `${user.name} (${user.role})`);
   $('who').title = `agq ${user.version}`;
   listen();
   go(true);
