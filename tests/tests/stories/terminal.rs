@@ -2,13 +2,14 @@
 //! unless the user asks for raw output. Pipes and files get the bytes.
 
 use std::{
+    io::Write,
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
 };
 
-use e2e::{Agq, Lab};
+use e2e::{Agq, Lab, eventually};
 
-use crate::support::{ended, only_job, plan};
+use crate::support::{action, ended, numbered, only_job, plan};
 
 /// Output of a task: escape sequences of seven and eight bits, one that sets the clipboard, a
 /// carriage return that overwrites the line, a change of direction, and bytes that are not UTF-8.
@@ -174,4 +175,61 @@ fn wrong_arguments_do_not_act_on_the_terminal() {
     let wrong = String::from_utf8(wrong.stdout).unwrap();
     assert!(wrong.contains("unexpected argument 'x") && wrong.contains("Usage: "), "{wrong:?}");
     assert!(!wrong.contains(['\u{1b}', '\u{7}', '\u{9b}', '\r']), "{wrong:?}");
+}
+
+/// `agx top` on a terminal of 24 lines, which `script` copies into the file `typescript`.
+struct Top<'l> {
+    lab: &'l Lab,
+    script: Child,
+}
+
+impl<'l> Top<'l> {
+    /// Starts `agx top` and waits until it shows the actions.
+    fn start(lab: &'l Lab, agq: &Agq) -> Self {
+        let shell = format!("stty rows 24 cols 100; {} top", lab.bin().join("agx").display());
+        let mut script = command(lab, agq, "script");
+        script.args(["--quiet", "--flush", "--command", &shell, "typescript"]);
+        let script = script.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let top = Self { lab, script };
+        top.shows("actions]");
+        top
+    }
+
+    /// Waits until the terminal has shown `text`, which has no blanks, because `agx top` moves the
+    /// cursor over blanks.
+    fn shows(&self, text: &str) {
+        let typescript = self.lab.path().join("typescript");
+        eventually(&format!("agx top shows {text}"), || {
+            let shown = std::fs::read(&typescript).unwrap_or_default();
+            String::from_utf8_lossy(&shown).contains(text).then_some(())
+        });
+    }
+
+    fn press(&mut self, key: &[u8]) {
+        self.script.stdin.as_mut().unwrap().write_all(key).unwrap();
+    }
+}
+
+impl Drop for Top<'_> {
+    fn drop(&mut self) {
+        // The terminal closes, and agx ends. It may have ended already.
+        let _ended = self.script.kill();
+        let _ended = self.script.wait();
+    }
+}
+
+#[test]
+fn top_shows_the_failed_job_of_a_late_input() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    lab.submit_plan(&agq, &plan("p", "sh", &["-c", "test $0 != 200", "{{input.n}}"]));
+    lab.submit_action(&agq, "p", "a", &numbered(201));
+    eventually("all jobs end", || {
+        let status = action(&lab, &agq, "a");
+        (status["completed"] == 200 && status["failed"] == 1).then_some(())
+    });
+    let mut top = Top::start(&lab, &agq);
+    top.press(b"\r");
+    top.shows(r#"{"n":200}"#);
 }

@@ -3,20 +3,21 @@
 use std::time::Duration;
 
 use agenix_client::{Connection, Server};
-use agenix_protocol::{documents::JobStatus, ids::ActionId};
+use agenix_protocol::{
+    documents::{ActionStatus, JobStatus, Status},
+    ids::{ActionId, JobId},
+};
 use futures_util::future::try_join_all;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use tokio::{sync::mpsc, time::sleep};
 
 use super::{
-    model::{KeyPress, Screen, TopModel, UserAction},
+    model::{KeyPress, MAX_JOBS, Screen, TopModel, UserAction, jobs_shown},
     view::draw,
 };
 use crate::{error::Result, output::counted, remote::overview};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Maximum number of jobs per action on the screen.
-const MAX_JOBS: usize = 200;
 
 /// Runs the screen until the user quits.
 pub(crate) async fn show(server: &Server) -> Result<()> {
@@ -100,23 +101,58 @@ async fn refresh(server: &Server, connection: &mut Option<Connection>, model: &m
         None => Connection::open(server).await?,
     };
     let connection = connection.insert(connected);
-    model.update(overview::fetch(connection, server.address()).await?);
+    let overview = overview::fetch(connection, server.address()).await?;
     match model.screen.clone() {
-        Screen::Jobs(action_id) => model.update_jobs(jobs(connection, &action_id).await?),
+        Screen::Jobs(action_id) => {
+            let known = model.failed_jobs();
+            model.update_jobs(jobs(connection, &action_id, &overview.actions, known).await?);
+        }
         Screen::Job(job_id) => model.job = connection.job(&job_id).await?,
         _ => {}
     }
+    model.update(overview);
     Ok(())
 }
 
-/// Fetches the first jobs of an action.
-async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<JobStatus>> {
-    let ids = connection.jobs_from(action_id, 0, MAX_JOBS).await?;
+/// Fetches the jobs for the screen of an action. `known` are the failed ones on the screen.
+async fn jobs(
+    connection: &mut Connection,
+    action_id: &ActionId,
+    actions: &[ActionStatus],
+    known: Vec<JobId>,
+) -> Result<Vec<JobStatus>> {
+    let failed = match actions.iter().find(|action| action.action_id == *action_id) {
+        Some(action) => failed_jobs(connection, action, known).await?,
+        None => Vec::new(),
+    };
+    let first = connection.jobs_from(action_id, 0, MAX_JOBS).await?;
+    let ids = jobs_shown(failed, first);
     let asked = ids.iter().map(|job_id| {
         let mut connection = connection.clone();
         async move { connection.job(job_id).await }
     });
     Ok(try_join_all(asked).await?.into_iter().flatten().collect())
+}
+
+/// Fetches the ids of failed jobs, at most [`MAX_JOBS`]. Returns `known` if `action` has as many,
+/// because agq reads all jobs of the action for such a list.
+async fn failed_jobs(
+    connection: &mut Connection,
+    action: &ActionStatus,
+    known: Vec<JobId>,
+) -> Result<Vec<JobId>> {
+    let counts = [(Status::Failed, action.failed), (Status::Dead, action.dead)];
+    let count: u64 = counts.iter().map(|(_, count)| count).sum();
+    if known.len() as u64 == count.min(MAX_JOBS as u64) {
+        return Ok(known);
+    }
+    let mut ids = Vec::new();
+    for (status, count) in counts {
+        if count > 0 && ids.len() < MAX_JOBS {
+            ids.extend(connection.first_jobs(&action.action_id, status, MAX_JOBS - ids.len()).await?);
+        }
+    }
+    Ok(ids)
 }
 
 /// Runs `action`, and puts the result into the status line.

@@ -10,6 +10,8 @@ use agenix_protocol::{
 
 use crate::remote::overview::ClusterOverview;
 
+/// Maximum number of jobs on the screen of an action.
+pub(super) const MAX_JOBS: usize = 200;
 /// Maximum number of rates in the history.
 const MAX_RATES: usize = 120;
 
@@ -198,28 +200,63 @@ impl TopModel {
 
     /// Sorts failed jobs first, because the user looks for them.
     pub(super) fn update_jobs(&mut self, mut jobs: Vec<JobStatus>) {
-        jobs.sort_by_key(|job| (!matches!(job.status, Status::Failed | Status::Dead), job.index));
+        jobs.sort_by_key(|job| (!is_failed(job), job.index));
         self.jobs = jobs;
         if matches!(self.screen, Screen::Jobs(_)) {
             self.row = self.row.min(self.jobs.len().saturating_sub(1));
         }
     }
+
+    /// Returns the ids of the failed jobs on the screen of an action.
+    pub(super) fn failed_jobs(&self) -> Vec<JobId> {
+        self.jobs.iter().filter(|job| is_failed(job)).map(|job| job.job_id.clone()).collect()
+    }
+
+    /// Returns a note if the action has more jobs than its screen.
+    pub(super) fn jobs_note(&self) -> Option<String> {
+        let Screen::Jobs(action_id) = &self.screen else { return None };
+        let mut actions = self.overview.as_ref()?.actions.iter();
+        let total = actions.find(|action| action.action_id == *action_id)?.total_jobs;
+        let shown = self.jobs.len() as u64;
+        let text =
+            || format!("{shown} of {total} jobs are shown, failed ones first; `agx job list` prints all ids");
+        (0 < shown && shown < total).then(text)
+    }
+}
+
+/// Returns the jobs for the screen of an action: failed ones, and then others of the `first` ones.
+pub(super) fn jobs_shown(failed: Vec<JobId>, first: Vec<JobId>) -> Vec<JobId> {
+    let others: Vec<JobId> = first.into_iter().filter(|job_id| !failed.contains(job_id)).collect();
+    failed.into_iter().chain(others).take(MAX_JOBS).collect()
+}
+
+fn is_failed(job: &JobStatus) -> bool {
+    matches!(job.status, Status::Failed | Status::Dead)
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use agenix_protocol::{
-        documents::{ActionStatus, QueueStats, WorkerStatus, parse},
-        ids::ActionId,
+        documents::{ActionStatus, JobStatus, QueueStats, WorkerStatus, parse},
+        ids::{ActionId, JobId},
     };
 
-    use super::{KeyPress, Screen, TopModel, UserAction};
+    use super::{KeyPress, MAX_JOBS, Screen, TopModel, UserAction, jobs_shown};
     use crate::remote::overview::ClusterOverview;
 
     fn action(id: &str, completed: u64) -> ActionStatus {
         let json = format!(
             r#"{{"action_id":"{id}","plan_id":"p","total_jobs":10,"pending":0,"running":0,"completed":{completed},"failed":0,"dead":0,
                 "cancelled":0,"queue":"ready","priority":0,"open":false,"created_at":"2026-01-31T08:00:00.000Z","completed_jobs_at":null}}"#
+        );
+        parse(json.as_bytes()).unwrap()
+    }
+
+    pub(in crate::top) fn job(index: usize, status: &str) -> JobStatus {
+        let json = format!(
+            r#"{{"job_id":"j{index}","action_id":"b","plan_id":"p","status":"{status}","state":"","index":{index},"attempt":1,
+                "queue":"ready","priority":0,"created_at":"2026-01-31T08:00:00.000Z","started_at":null,"completed_at":null,
+                "worker_id":null,"inputs":{{}},"task_results":null}}"#
         );
         parse(json.as_bytes()).unwrap()
     }
@@ -302,5 +339,22 @@ pub(super) mod tests {
         model.update(overview(4));
         model.update(overview(4));
         assert_eq!(model.rates, [4, 0]);
+    }
+
+    #[test]
+    fn top_shows_failed_jobs_first_wherever_their_inputs_are() {
+        let ids = |range: std::ops::Range<usize>| -> Vec<JobId> {
+            range.map(|index| JobId::new(format!("j{index}")).unwrap()).collect()
+        };
+        let shown = jobs_shown(ids(900..901), ids(0..MAX_JOBS));
+        assert_eq!(shown, [ids(900..901), ids(0..MAX_JOBS - 1)].concat());
+        assert_eq!(jobs_shown(ids(1..2), ids(0..3)), [ids(1..2), ids(0..1), ids(2..3)].concat());
+        assert_eq!(jobs_shown(ids(0..MAX_JOBS), ids(0..MAX_JOBS)), ids(0..MAX_JOBS));
+        let mut model = model();
+        model.press(KeyPress::Enter);
+        model.update_jobs(vec![job(0, "completed"), job(3, "dead"), job(2, "cancelled"), job(9, "failed")]);
+        let order: Vec<u64> = model.jobs.iter().map(|job| job.index).collect();
+        assert_eq!(order, [3, 9, 0, 2]);
+        assert_eq!(model.failed_jobs(), [ids(3..4), ids(9..10)].concat());
     }
 }

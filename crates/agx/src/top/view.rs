@@ -190,9 +190,12 @@ fn jobs(frame: &mut Frame<'_>, at: Rect, model: &TopModel) {
         ])
         .style(colour(job.status.as_str()))
     };
+    let note = model.jobs_note();
+    let [at, foot] = Layout::vertical([Min(1), Length(u16::from(note.is_some()))]).areas(at);
     let widths = [Length(7), Length(9), Length(4), Fill(1), Fill(1)];
     let all = model.jobs.iter().map(row).collect();
     rows(frame, at, &["INPUT", "STATE", "EXIT", "", ""], all, &widths, model.row);
+    frame.render_widget(Paragraph::new(note.unwrap_or_default()).style(dim()), foot);
 }
 
 fn job(frame: &mut Frame<'_>, at: Rect, model: &TopModel) {
@@ -215,7 +218,10 @@ mod tests {
     use ratatui::{Terminal, backend::TestBackend};
 
     use super::draw;
-    use crate::top::model::{KeyPress, TopModel, tests::overview};
+    use crate::top::model::{
+        KeyPress, TopModel,
+        tests::{job, overview},
+    };
 
     fn seen(model: &TopModel, width: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, 12)).unwrap();
@@ -266,5 +272,17 @@ mod tests {
         for width in [1, 10, 300] {
             seen(&model, width);
         }
+    }
+
+    #[test]
+    fn top_says_that_an_action_has_more_jobs_than_it_shows() {
+        let mut model = TopModel::default();
+        model.update(overview(0));
+        model.press(KeyPress::Enter);
+        model.update_jobs((0..9).map(|index| job(index, "completed")).collect());
+        assert!(seen(&model, 100).contains("9 of 10 jobs are shown, failed ones first"));
+        model.update_jobs((0..10).map(|index| job(index, "completed")).collect());
+        let all = seen(&model, 100);
+        assert!(!all.contains("jobs are shown") && all.contains("completed"), "{all}");
     }
 }
