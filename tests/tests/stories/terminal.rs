@@ -8,6 +8,7 @@ use std::{
 };
 
 use e2e::{Agq, Lab, eventually};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{action, ended, numbered, only_job, plan};
 
@@ -186,7 +187,9 @@ struct Top<'l> {
 impl<'l> Top<'l> {
     /// Starts `agx top` and waits until it shows the actions.
     fn start(lab: &'l Lab, agq: &Agq) -> Self {
-        let shell = format!("stty rows 24 cols 100; {} top", lab.bin().join("agx").display());
+        let agx = format!("sh -c 'echo $$ > pid; exec {} top'", lab.bin().join("agx").display());
+        let shell =
+            format!("stty rows 24 cols 100; stty -g > before; {agx}; echo $? > code; stty -g > after");
         let mut script = command(lab, agq, "script");
         script.args(["--quiet", "--flush", "--command", &shell, "typescript"]);
         let script = script.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -232,4 +235,20 @@ fn top_shows_the_failed_job_of_a_late_input() {
     let mut top = Top::start(&lab, &agq);
     top.press(b"\r");
     top.shows(r#"{"n":200}"#);
+}
+
+#[test]
+fn top_restores_the_terminal_after_sigterm_while_agq_does_not_answer() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut top = Top::start(&lab, &agq);
+    agq.suspend();
+    let text = |name: &str| String::from_utf8(read(&lab, name)).unwrap();
+    let pid = Pid::from_raw(text("pid").trim().parse().unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    eventually("agx and its shell end", || top.script.try_wait().unwrap());
+    assert_eq!(text("code"), "0\n");
+    assert_eq!(text("after"), text("before"));
+    // The sequence leaves the alternate screen.
+    top.shows("\u{1b}[?1049l");
 }

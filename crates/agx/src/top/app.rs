@@ -1,6 +1,6 @@
 //! Event loop of `agx top`: polls agq, reads keys, and runs the actions of the user.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use agenix_client::{Connection, Server};
 use agenix_protocol::{
@@ -15,56 +15,130 @@ use super::{
     model::{KeyPress, MAX_JOBS, Screen, TopModel, UserAction, jobs_shown},
     view::draw,
 };
-use crate::{error::Result, output::counted, remote::overview};
+use crate::{
+    error::Result,
+    output::counted,
+    remote::overview::{self, ClusterOverview},
+    util::signals,
+};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Runs the screen until the user quits.
+/// Pressed keys, and `None` if only the screen changes.
+type Keys = mpsc::UnboundedReceiver<Option<KeyPress>>;
+
+/// State of the screen, keys of the user, and the function that draws the state.
+struct Top<D> {
+    model: TopModel,
+    keys: Keys,
+    redraw: D,
+}
+
+/// End of a wait.
+enum WaitEnd<T> {
+    Done(T),
+    /// A key asks for this action.
+    Asked(UserAction),
+}
+
+/// Runs the screen until the user quits or a signal asks agx to end, and restores the terminal.
 pub(crate) async fn show(server: &Server) -> Result<()> {
     // Connection errors are reported before the terminal switches to the full screen.
-    let mut connection = Some(Connection::open(server).await?);
-    let mut keys = keys();
+    let connection = Connection::open(server).await?;
+    let mut signal = signals::listen();
+    let keys = keys();
     let mut terminal = ratatui::try_init()?;
-    let shown = async {
-        let mut model = TopModel::default();
-        loop {
-            if let Err(failure) = refresh(server, &mut connection, &mut model).await {
-                model.message = format!("{failure}; trying again");
-                connection = None;
-            }
-            terminal.draw(|frame| draw(frame, &model))?;
-            let next = sleep(LOOK_EVERY);
-            tokio::pin!(next);
-            loop {
-                let key = tokio::select! {
-                    () = &mut next => break,
-                    key = keys.recv() => key,
-                };
-                // `None` means that the terminal is closed.
-                let Some(key) = key else { return Ok(()) };
-                match key.and_then(|key| model.press(key)) {
-                    Some(UserAction::Quit) => return Ok(()),
-                    Some(UserAction::Look) => break,
-                    Some(action) => {
-                        model.message = match apply(connection.as_mut(), action).await {
-                            Ok(message) => message,
-                            Err(failure) => failure.to_string(),
-                        };
-                        break;
-                    }
-                    None => {}
-                }
-                terminal.draw(|frame| draw(frame, &model))?;
-            }
-        }
+    let redraw = move |model: &TopModel| terminal.draw(|frame| draw(frame, model)).map(|_drawn| ());
+    let mut top = Top { model: TopModel::default(), keys, redraw };
+    let shown = tokio::select! {
+        shown = top.run(server, Some(connection)) => shown,
+        () = signal.arrived() => Ok(()),
     };
-    let shown = shown.await;
-    ratatui::restore();
+    if ratatui::try_restore().is_err() {
+        // The terminal is closed. Its destructor would write a message there, and panic.
+        std::mem::forget(top);
+    }
     shown
 }
 
-/// Returns pressed keys, and `None` if only the screen changes. The thread ends with the process.
-fn keys() -> mpsc::UnboundedReceiver<Option<KeyPress>> {
+impl<D: FnMut(&TopModel) -> io::Result<()>> Top<D> {
+    /// Runs until the user quits. Keys count at any time, also while agq does not answer.
+    async fn run(&mut self, server: &Server, mut connection: Option<Connection>) -> Result<()> {
+        let mut action = UserAction::Look;
+        loop {
+            action = match action {
+                UserAction::Quit => return Ok(()),
+                UserAction::Look => self.look(server, &mut connection).await?,
+                other => self.act(connection.clone(), other).await?,
+            };
+        }
+    }
+
+    /// Refreshes the screen, and waits until the next refresh is due or a key asks for an action.
+    async fn look(&mut self, server: &Server, connection: &mut Option<Connection>) -> Result<UserAction> {
+        let known = self.model.failed_jobs();
+        let fetched = fetch(server, connection.clone(), self.model.screen.clone(), known);
+        match self.wait_for(fetched).await? {
+            WaitEnd::Asked(action) => return Ok(action),
+            WaitEnd::Done(Ok((open, overview, jobs))) => {
+                *connection = Some(open);
+                match self.model.screen {
+                    Screen::Jobs(_) => self.model.update_jobs(jobs),
+                    Screen::Job(_) => self.model.job = jobs.into_iter().next(),
+                    _ => {}
+                }
+                self.model.update(overview);
+            }
+            WaitEnd::Done(Err(failure)) => {
+                *connection = None;
+                self.model.inform(format!("{failure}; trying again"));
+            }
+        }
+        Ok(match self.wait_for(sleep(LOOK_EVERY)).await? {
+            WaitEnd::Asked(action) => action,
+            WaitEnd::Done(()) => UserAction::Look,
+        })
+    }
+
+    /// Runs `action`, and shows its result. Meanwhile keys start no other action.
+    async fn act(&mut self, connection: Option<Connection>, action: UserAction) -> Result<UserAction> {
+        let applied = apply(connection, action);
+        tokio::pin!(applied);
+        loop {
+            match self.wait_for(&mut applied).await? {
+                WaitEnd::Asked(UserAction::Quit) => return Ok(UserAction::Quit),
+                WaitEnd::Asked(UserAction::Look) => {}
+                WaitEnd::Asked(_) => {
+                    self.model.inform("agq has not answered yet; nothing more was done, try again".into());
+                }
+                WaitEnd::Done(result) => {
+                    self.model.inform(result.unwrap_or_else(|failure| failure.to_string()));
+                    return Ok(UserAction::Look);
+                }
+            }
+        }
+    }
+
+    /// Draws the screen, and waits for `work` or for a key that asks for an action.
+    async fn wait_for<T>(&mut self, work: impl Future<Output = T>) -> Result<WaitEnd<T>> {
+        tokio::pin!(work);
+        loop {
+            (self.redraw)(&self.model)?;
+            let key = tokio::select! {
+                done = &mut work => return Ok(WaitEnd::Done(done)),
+                key = self.keys.recv() => key,
+            };
+            // `None` means that the terminal is closed.
+            let Some(key) = key else { return Ok(WaitEnd::Asked(UserAction::Quit)) };
+            if let Some(action) = key.and_then(|key| self.model.press(key)) {
+                return Ok(WaitEnd::Asked(action));
+            }
+        }
+    }
+}
+
+/// Returns the keys that the user presses. The thread ends with the process.
+fn keys() -> Keys {
     let (tell, keys) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         while let Ok(event) = event::read() {
@@ -95,23 +169,25 @@ fn key_of(key: event::KeyEvent) -> Option<KeyPress> {
     })
 }
 
-async fn refresh(server: &Server, connection: &mut Option<Connection>, model: &mut TopModel) -> Result<()> {
-    let connected = match connection.take() {
+/// Fetches the overview, and the jobs of `screen`, of which `known` are the failed ones. Connects
+/// if there is no connection.
+async fn fetch(
+    server: &Server,
+    connection: Option<Connection>,
+    screen: Screen,
+    known: Vec<JobId>,
+) -> Result<(Connection, ClusterOverview, Vec<JobStatus>)> {
+    let mut connection = match connection {
         Some(connection) => connection,
         None => Connection::open(server).await?,
     };
-    let connection = connection.insert(connected);
-    let overview = overview::fetch(connection, server.address()).await?;
-    match model.screen.clone() {
-        Screen::Jobs(action_id) => {
-            let known = model.failed_jobs();
-            model.update_jobs(jobs(connection, &action_id, &overview.actions, known).await?);
-        }
-        Screen::Job(job_id) => model.job = connection.job(&job_id).await?,
-        _ => {}
-    }
-    model.update(overview);
-    Ok(())
+    let overview = overview::fetch(&mut connection, server.address()).await?;
+    let jobs = match screen {
+        Screen::Jobs(action_id) => jobs(&mut connection, &action_id, &overview.actions, known).await?,
+        Screen::Job(job_id) => connection.job(&job_id).await?.into_iter().collect(),
+        _ => Vec::new(),
+    };
+    Ok((connection, overview, jobs))
 }
 
 /// Fetches the jobs for the screen of an action. `known` are the failed ones on the screen.
@@ -155,9 +231,9 @@ async fn failed_jobs(
     Ok(ids)
 }
 
-/// Runs `action`, and puts the result into the status line.
-async fn apply(connection: Option<&mut Connection>, action: UserAction) -> Result<String> {
-    let Some(connection) = connection else { return Ok("agq is not connected; nothing was done".into()) };
+/// Runs `action`, and returns the text for the status line.
+async fn apply(connection: Option<Connection>, action: UserAction) -> Result<String> {
+    let Some(mut connection) = connection else { return Ok("agq is not connected; nothing was done".into()) };
     let jobs_are = |count| counted(count, "job is", "jobs are");
     Ok(match action {
         UserAction::Quit | UserAction::Look => String::new(),
@@ -188,4 +264,32 @@ async fn apply(connection: Option<&mut Connection>, action: UserAction) -> Resul
             format!("the queue {queue} {}", if pauses { "is paused" } else { "is resumed" })
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, os::unix::net::UnixListener};
+
+    use agenix_client::Server;
+    use tokio::sync::mpsc;
+
+    use super::Top;
+    use crate::top::model::{KeyPress, Screen, TopModel};
+
+    #[tokio::test]
+    async fn top_ends_by_a_key_while_agq_does_not_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("silent");
+        let _never_answers = UnixListener::bind(&path).unwrap();
+        let server = Server::new(&format!("unix:{}", path.display()), "k".into()).unwrap();
+        let (sender, keys) = mpsc::unbounded_channel();
+        for key in [KeyPress::Next, KeyPress::Letter('q')] {
+            sender.send(Some(key)).unwrap();
+        }
+        let redraw = |_: &TopModel| -> io::Result<()> { Ok(()) };
+        let mut top = Top { model: TopModel::default(), keys, redraw };
+        top.run(&server, None).await.unwrap();
+        // A message would say that agq has not answered in time.
+        assert_eq!((&top.model.screen, top.model.message.as_str()), (&Screen::Workers, ""));
+    }
 }

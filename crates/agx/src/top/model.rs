@@ -120,6 +120,13 @@ impl TopModel {
         None
     }
 
+    /// Shows a message, unless a question waits for its answer.
+    pub(super) fn inform(&mut self, message: String) {
+        if self.unconfirmed.is_none() {
+            self.message = message;
+        }
+    }
+
     fn go(&mut self, screen: Screen) -> Option<UserAction> {
         (self.screen, self.row) = (screen, 0);
         Some(UserAction::Look)
@@ -315,9 +322,12 @@ pub(super) mod tests {
         let mut model = model();
         let action = UserAction::CancelAction(ActionId::new("b").unwrap());
         assert_eq!(model.press(KeyPress::Letter('c')), None);
+        model.inform("agq does not answer".into());
         assert!(model.message.contains("cancel all jobs of action b"), "{}", model.message);
         assert_eq!(model.press(KeyPress::Letter('n')), None);
         assert_eq!(model.message, "nothing was done");
+        model.inform("agq does not answer".into());
+        assert_eq!(model.message, "agq does not answer");
         model.press(KeyPress::Letter('c'));
         assert_eq!(model.press(KeyPress::Letter('y')), Some(action));
         assert_eq!(
