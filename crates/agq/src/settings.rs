@@ -104,9 +104,9 @@ impl Settings {
 pub(crate) struct ListenAddresses {
     pub(crate) tcp: Option<SocketAddr>,
     pub(crate) socket: Option<PathBuf>,
-    /// Certificates. If they are given, TCP connections use TLS.
+    /// Certificates. If they are given, connections over TCP use TLS, those for HTTP too.
     pub(crate) tls: Option<TlsFiles>,
-    /// Address for HTTP. It uses TLS if TCP does.
+    /// Address for HTTP.
     pub(crate) http: Option<SocketAddr>,
 }
 

@@ -154,33 +154,35 @@ fn listen_addresses(options: &Options) -> anyhow::Result<ListenAddresses> {
         (None, Some(_), _) => bail!("tls-key is given without its certificate: give tls-cert as well"),
     };
     let socket = options.socket.clone();
-    if options.no_tcp.unwrap_or_default() {
-        if socket.is_none() {
-            bail!("no-tcp is given without socket: agq would have no listener, give --socket PATH");
-        }
-        // Without TCP there is no HTTP, unless an address for it is given.
-        let http = http_address(options, None)?;
-        return Ok(ListenAddresses { tcp: None, socket, tls: None, http });
-    }
-    let ip = options.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let needs_tls = |ip: IpAddr| {
         !ip.to_canonical().is_loopback() && tls.is_none() && !options.insecure.unwrap_or_default()
     };
-    if needs_tls(ip) {
-        bail!(
-            "refusing to listen on {ip} without TLS: others on the network could read the keys and change the jobs. Give \
-             --tls-cert and --tls-key, or listen on 127.0.0.1, or, if the whole network is trusted, give --insecure"
-        );
-    }
-    let port = options.port.unwrap_or(DEFAULT_PORT);
-    let http = http_address(options, Some(port))?;
+    let tcp = if options.no_tcp.unwrap_or_default() {
+        if socket.is_none() {
+            bail!("no-tcp is given without socket: agq would have no listener, give --socket PATH");
+        }
+        None
+    } else {
+        let ip = options.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        if needs_tls(ip) {
+            bail!(
+                "refusing to listen on {ip} without TLS: others on the network could read the keys and change the jobs. Give \
+                 --tls-cert and --tls-key, or listen on 127.0.0.1, or, if the whole network is trusted, give --insecure"
+            );
+        }
+        Some(SocketAddr::new(ip, options.port.unwrap_or(DEFAULT_PORT)))
+    };
+    // Without TCP there is no HTTP, unless an address for it is given.
+    let http = http_address(options, tcp.map(|tcp| tcp.port()))?;
     if let Some(http) = http.filter(|http| needs_tls(http.ip())) {
         bail!(
             "refusing to speak HTTP on {http} without TLS: others on the network could read the keys. Give --tls-cert and \
              --tls-key, or listen on 127.0.0.1, or, if the whole network is trusted, give --insecure"
         );
     }
-    Ok(ListenAddresses { tcp: Some(SocketAddr::new(ip, port)), socket, tls, http })
+    // A Unix socket alone needs no certificates.
+    let tls = tls.filter(|_| tcp.is_some() || http.is_some());
+    Ok(ListenAddresses { tcp, socket, tls, http })
 }
 
 /// The default is on the loopback interface.
@@ -286,6 +288,24 @@ mod tests {
             let tls = format!("bind = '{ip}'\ntls-cert = 'c'\ntls-key = 'k'");
             assert!(listen_addresses(&options(&tls)).is_ok(), "{ip}");
         }
+    }
+
+    #[test]
+    fn http_beyond_loopback_needs_tls_with_and_without_tcp() {
+        for tcp in ["", "no-tcp = true\nsocket = 's'\n"] {
+            let listen = |text: &str| listen_addresses(&options(&format!("{tcp}{text}")));
+            assert!(listen("http = '127.0.0.1:1'").unwrap().tls.is_none());
+            for ip in ["0.0.0.0", "[::]", "10.0.0.1", "[::ffff:10.0.0.1]"] {
+                let http = format!("http = '{ip}:1'");
+                let error = listen(&http).unwrap_err().to_string();
+                assert!(error.contains(&format!("refusing to speak HTTP on {ip}:1 without TLS")), "{error}");
+                assert!(listen(&format!("{http}\ninsecure = true")).is_ok(), "{tcp}{ip}");
+                let with_tls = listen(&format!("{http}\ntls-cert = 'c'\ntls-key = 'k'")).unwrap();
+                assert!(with_tls.tls.is_some() && with_tls.http.is_some(), "{tcp}{ip}");
+            }
+        }
+        let alone = "no-tcp = true\nsocket = 's'\ntls-cert = 'c'\ntls-key = 'k'";
+        assert!(listen_addresses(&options(alone)).unwrap().tls.is_none(), "a socket has no TLS");
     }
 
     #[test]

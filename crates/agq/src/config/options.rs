@@ -81,7 +81,7 @@ options! {
     /// Also listen on this Unix socket; only the user who runs agq may open it
     #[arg(long, env = "AGQ_SOCKET", value_name = "PATH", help_heading = LISTENING)]
     socket: PathBuf,
-    /// Listen on the Unix socket only
+    /// Listen on the Unix socket only, and for HTTP on --http ADDRESS if it is given
     #[arg(long, env = "AGQ_NO_TCP", value_name = "BOOL", help_heading = LISTENING, num_args = 0..=1,
         require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new(),
         hide_possible_values = true)]
