@@ -136,8 +136,7 @@ pub(super) async fn edit(
     };
     let mut file = tempfile::Builder::new().prefix("plan-").suffix(".json").tempfile().map_err(cannot)?;
     writeln!(file, "{}", pretty(&plan)).map_err(cannot)?;
-    let editor =
-        ["VISUAL", "EDITOR"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_else(|| "vi".into());
+    let editor = editor(|name| std::env::var(name).ok());
     let mut words = editor.split_whitespace();
     let program = words.next().unwrap_or("vi");
     let ended = Command::new(program).args(words).arg(file.path()).status();
@@ -160,6 +159,12 @@ pub(super) async fn edit(
             Err(CliError::usage(what, help))
         }
     }
+}
+
+/// Returns the command of the editor that a variable names. An empty variable counts as not set.
+fn editor(variable: impl Fn(&str) -> Option<String>) -> String {
+    let named = |name| variable(name).filter(|command| !command.trim().is_empty());
+    ["VISUAL", "EDITOR"].into_iter().find_map(named).unwrap_or_else(|| "vi".into())
 }
 
 /// Returns the next id: `sort` becomes `sort-2`, `sort-2` becomes `sort-3`.
@@ -228,7 +233,7 @@ fn ask(output: Output, what: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FromArgs, PlanId, next_id, plan_of};
+    use super::{FromArgs, PlanId, editor, next_id, plan_of};
 
     fn from(pipeline: &str) -> FromArgs {
         FromArgs { pipeline: pipeline.into(), ..FromArgs::default() }
@@ -244,6 +249,19 @@ mod tests {
         assert!(of_map.to_string().starts_with("{.} is made by `agx map` alone"), "{of_map}");
         let long = plan_of(&from(&vec!["cat"; 101].join("|"))).unwrap_err();
         assert!(long.to_string().contains("tasks has 101 tasks, max 100"), "{long}");
+    }
+
+    #[test]
+    fn plan_edit_ignores_an_empty_variable_of_the_editor() {
+        let with = |visual: Option<&str>, other: Option<&str>| {
+            editor(|name| {
+                let value = if name == "VISUAL" { visual } else { other };
+                value.map(str::to_owned)
+            })
+        };
+        assert_eq!(with(Some("code --wait"), Some("nano")), "code --wait");
+        assert_eq!([with(None, Some("nano")), with(Some(""), Some("nano"))], ["nano", "nano"]);
+        assert_eq!([with(None, None), with(Some(" "), Some(""))], ["vi", "vi"]);
     }
 
     #[test]
