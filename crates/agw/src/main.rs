@@ -55,7 +55,7 @@ use std::{
     time::Duration,
 };
 
-use agenix_cli::log::OneLineFields;
+use agenix_cli::log::{OneLineFields, filter, has_colours};
 use agenix_client::{ClientError, KEY_HELP, Server};
 use agenix_protocol::{
     documents::{PlanCache, PlanSandbox, WorkerRegistration},
@@ -65,7 +65,6 @@ use agenix_protocol::{
 use agenix_sandbox::supervisor;
 use anyhow::{anyhow, bail};
 use tokio::{runtime::Runtime, sync::Semaphore};
-use tracing_subscriber::EnvFilter;
 
 use crate::{
     config::{Cli, Config, PROVENANCE_KEY},
@@ -363,15 +362,11 @@ fn check_profile(profile: String, sandboxes: Option<&Sandboxes>) -> anyhow::Resu
 
 /// Starts the log on stderr. `AGW_LOG` has the syntax of `RUST_LOG`.
 fn start_logging() {
-    let asked = std::env::var("AGW_LOG").ok().filter(|filter| !filter.trim().is_empty());
-    let filter = asked.and_then(|filter| EnvFilter::try_new(filter).ok());
-    let filter = filter.unwrap_or_else(|| EnvFilter::new("info"));
-    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let colour = std::io::stderr().is_terminal() && !is_set("NO_COLOR");
+    let (given, no_color) = (std::env::var("AGW_LOG").ok(), std::env::var_os("NO_COLOR"));
     tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(filter(given.as_deref(), "info"))
         .with_writer(std::io::stderr)
-        .with_ansi(colour)
+        .with_ansi(has_colours(std::io::stderr().is_terminal(), no_color.as_deref()))
         .with_target(false)
         .fmt_fields(OneLineFields::default())
         // The subscriber would report its errors on stderr, and panic if that fails.

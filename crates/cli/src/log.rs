@@ -1,14 +1,35 @@
-//! Fields of log lines. Texts from other machines cannot add lines to a log, nor act on the
-//! terminal that shows it.
+//! Settings of a log, and the fields of its lines. Texts from other machines cannot add lines to a
+//! log, nor act on the terminal that shows it.
 
-use std::fmt::{self, Debug};
+use std::{
+    ffi::OsStr,
+    fmt::{self, Debug},
+};
 
 use agenix_protocol::printable::one_line;
 use tracing::field::{Field, Visit};
 use tracing_subscriber::{
+    EnvFilter,
     field::{MakeVisitor, VisitFmt, VisitOutput},
     fmt::format::{DefaultFields, DefaultVisitor, Writer},
 };
+
+/// Returns the filter in `value`, the value of a variable with the syntax of `RUST_LOG`, or the
+/// filter `default` if the variable is not set, has no directive, or cannot be parsed.
+#[must_use]
+pub fn filter(value: Option<&str>, default: &str) -> EnvFilter {
+    // Without a directive, a filter drops all lines, errors too.
+    let has_directive = |text: &&str| text.contains(|c: char| c != ',' && !c.is_whitespace());
+    let given = value.filter(has_directive).and_then(|text| EnvFilter::try_new(text).ok());
+    given.unwrap_or_else(|| EnvFilter::new(default))
+}
+
+/// Returns true if a log has colours. `no_color` is the value of the variable `NO_COLOR`, and an
+/// empty one counts as not set.
+#[must_use]
+pub fn has_colours(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
+    is_terminal && no_color.is_none_or(OsStr::is_empty)
+}
 
 /// Formatter of fields that writes the value of each field on one line, and escapes its hidden
 /// characters. Everything else is as with [`DefaultFields`], such as the colours.
@@ -56,11 +77,12 @@ impl VisitFmt for OneLineVisitor<'_> {
 #[cfg(test)]
 mod tests {
     use std::{
+        ffi::OsStr,
         io::{self, Write},
         sync::{Arc, Mutex},
     };
 
-    use super::OneLineFields;
+    use super::{OneLineFields, filter, has_colours};
 
     #[derive(Clone, Default)]
     struct Buffer(Arc<Mutex<Vec<u8>>>);
@@ -92,6 +114,25 @@ mod tests {
 
     const HOSTILE: &str = "no\r\n WARN forged\u{1b}[2J\u{9b}1m\u{7f}\u{85}\u{2028}\u{2029}\u{202e}é";
     const SHOWN: &str = r"no\r\n WARN forged\x1b[2J\u009b1m\u007f\u0085\u2028\u2029\u202eé";
+
+    #[test]
+    fn log_filter_without_a_directive_is_the_default() {
+        let shown = |value: Option<&str>| filter(value, "info").to_string();
+        for value in [None, Some(""), Some(" "), Some(","), Some(" , "), Some("agq=loud")] {
+            assert_eq!(shown(value), "info", "{value:?}");
+        }
+        assert_eq!(shown(Some("debug")), "debug");
+        assert_eq!(shown(Some("off")), "off");
+    }
+
+    #[test]
+    fn log_has_colours_on_a_terminal_unless_no_color_has_a_value() {
+        for (is_terminal, no_color, expected) in
+            [(true, None, true), (true, Some(""), true), (true, Some("1"), false), (false, None, false)]
+        {
+            assert_eq!(has_colours(is_terminal, no_color.map(OsStr::new)), expected, "{no_color:?}");
+        }
+    }
 
     #[test]
     fn log_fields_take_one_line() {
