@@ -1,5 +1,6 @@
 //! Schedules: submit a job or an action at the times of a cron expression (ojs-cron).
 
+mod field_syntax;
 mod when;
 
 use agenix_protocol::time::Timestamp;
@@ -104,6 +105,7 @@ impl Schedule {
             }
         };
         let timezone = wanted.timezone.unwrap_or_else(|| "UTC".into());
+        when::check(&wanted.expression)?;
         let next_run_at = next(&wanted.expression, &timezone, now)?;
         Ok(Self {
             name: wanted.name,
@@ -195,7 +197,7 @@ pub fn check_name(name: &str) -> Result<(), Rejection> {
 mod tests {
     use agenix_protocol::time::Timestamp;
 
-    use super::{Schedule, check_name, next};
+    use super::{Rejection, Schedule, check_name, next};
 
     fn at(text: &str) -> Timestamp {
         Timestamp::parse(text).unwrap()
@@ -321,9 +323,43 @@ mod tests {
         }
     }
 
-    fn schedule() -> Schedule {
+    #[test]
+    fn schedule_refuses_fields_that_cron_refuses() {
+        let error = with_expression("0 3 * MON *").unwrap_err().to_string();
+        let fault = "the month has 'MON': give numbers from 1 to 12, or JAN to DEC";
+        assert_eq!(error, format!("Invalid schedule: expression '0 3 * MON *' is not valid: {fault}"));
+        let stored = Schedule { expression: "0 3 * MON *".into(), ..schedule() };
+        assert!(stored.fired(None, at("2026-11-22T10:00:30Z")).next_run_at.is_some(), "it goes on");
+    }
+
+    #[test]
+    fn schedule_takes_names_and_extensions_in_their_fields() {
+        for (expression, next_run) in [
+            ("0 0 1 jan-Mar,DEC *", "2026-12-01"),
+            ("0 0 * * fri-SUN", "2026-11-27"),
+            ("0 0 * * MON-FRI/2", "2026-11-23"),
+            ("0 0 ? * 7", "2026-11-29"),
+            ("0 0 L * *", "2026-11-30"),
+            ("0 0 LW 1 ?", "2027-01-29"),
+            ("0 0 5W,20 12 *", "2026-12-04"),
+            ("0 0 * * FRI#2", "2026-12-11"),
+            ("0 0 * 12 fril", "2026-12-25"),
+            ("0 0 * 12 5#L,0#1", "2026-12-06"),
+        ] {
+            let schedule = with_expression(expression).unwrap();
+            let expected = at(&format!("{next_run}T00:00:00Z"));
+            assert_eq!(schedule.next_run_at, Some(expected), "{expression}");
+        }
+    }
+
+    fn with_expression(expression: &str) -> Result<Schedule, Rejection> {
         let wanted = r#"{"name":"n","expression":"* * * * *","job_template":{"type":"a","args":[]}}"#;
-        Schedule::new(serde_json::from_str(wanted).unwrap(), at("2026-11-22T10:00:30Z")).unwrap()
+        let wanted = wanted.replace("* * * * *", expression);
+        Schedule::new(serde_json::from_str(&wanted).unwrap(), at("2026-11-22T10:00:30Z"))
+    }
+
+    fn schedule() -> Schedule {
+        with_expression("* * * * *").unwrap()
     }
 
     #[test]

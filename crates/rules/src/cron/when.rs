@@ -12,7 +12,7 @@ use croner::{
     parser::{CronParser, Seconds, Year},
 };
 
-use super::invalid;
+use super::{field_syntax, invalid};
 use crate::rejection::Rejection;
 
 /// Change of the clock from which skipped runs are not made up for, as in Vixie cron.
@@ -36,6 +36,19 @@ pub fn next(expression: &str, timezone: &str, after: Timestamp) -> Result<Timest
     u64::try_from(next.timestamp_millis()).map(Timestamp).map_err(|_| invalid("it names a time before 1970"))
 }
 
+/// Refuses an expression that cron refuses. [`next`] still takes some of them, so that a schedule
+/// that is already stored keeps its times.
+pub(super) fn check(expression: &str) -> Result<(), Rejection> {
+    match field_syntax::fault(&fields(expression)?) {
+        None => Ok(()),
+        Some(fault) => Err(not_valid(expression, &fault)),
+    }
+}
+
+fn not_valid(expression: &str, fault: &str) -> Rejection {
+    invalid(format!("expression '{expression}' is not valid: {fault}"))
+}
+
 /// Parsed expression.
 struct Times<'e> {
     expression: &'e str,
@@ -55,9 +68,8 @@ impl<'e> Times<'e> {
             .year(Year::Disallowed)
             .dom_and_dow(needs_both)
             .build();
-        let cron = parser
-            .parse(&fields.join(" "))
-            .map_err(|error| invalid(format!("expression '{expression}' is not valid: {error}")))?;
+        let cron =
+            parser.parse(&fields.join(" ")).map_err(|error| not_valid(expression, &error.to_string()))?;
         Ok(Self { expression, cron, is_wild: begins_with_star(1) })
     }
 
@@ -118,7 +130,7 @@ impl<'e> Times<'e> {
 
 /// Returns the five fields of an expression.
 fn fields(expression: &str) -> Result<Vec<&str>, Rejection> {
-    let unknown = |reason: &str| Err(invalid(format!("expression '{expression}' is not valid: {reason}")));
+    let unknown = |reason: &str| Err(not_valid(expression, reason));
     let word = expression.trim().to_ascii_lowercase();
     let five = match word.as_str() {
         "@hourly" => "0 * * * *",
