@@ -16,7 +16,7 @@ use crate::{
         auth::role::{Authenticated, RequireClient},
         extract::{JsonBody, job_id},
         job_view::job_view,
-        response::{ApiError, HttpResult, created, object, ok, raw, with_status},
+        response::{ApiError, HttpResult, created, naming, object, ok, raw, with_status},
     },
     service::{dead_letters, jobs, lookup, ojs_submission, queues},
     store::StoredJob,
@@ -108,8 +108,15 @@ pub(super) async fn enqueue_all(state: Shared, sender: RequireClient, sent: Json
         return Err(ApiError::invalid("jobs is empty: send at least one"));
     }
     let all = ojs_submission::enqueue_all(&state.app, sender.owner(), jobs).await?;
+    // The new jobs of a request are jobs of one action.
+    let action_id = all.iter().find(|one| one.is_new).map(|one| one.job.job.action_id.clone());
     let jobs = all.into_iter().map(|one| job_view(&one.job)).collect::<Result<Vec<_>, _>>()?;
-    Ok(with_status(StatusCode::CREATED, &object([("count", raw(&jobs.len())), ("jobs", raw(&jobs))])?))
+    let body = object([("count", raw(&jobs.len())), ("jobs", raw(&jobs))])?;
+    let response = with_status(StatusCode::CREATED, &body);
+    Ok(match action_id {
+        Some(action_id) => naming(action_id.as_str(), response),
+        None => response,
+    })
 }
 
 pub(super) async fn get(state: Shared, _: Authenticated, Path(id): Path<String>) -> HttpResult {

@@ -216,11 +216,23 @@ pub(super) fn raw<T: Serialize + ?Sized>(value: &T) -> Result<Box<RawValue>, ser
     to_raw_value(value)
 }
 
+/// Returns the answer to a request that has created the record at `location`.
 pub(super) fn created<T: Serialize>(document: &T, location: &str) -> Response<Body> {
     let mut response = json_response(StatusCode::CREATED, to_json(document));
     if let Ok(location) = HeaderValue::from_str(location) {
         response.headers_mut().insert(header::LOCATION, location);
     }
+    naming(location.rsplit('/').next().unwrap_or(location), response)
+}
+
+/// Extension of a response: id or name of the record that the request has changed, for the audit
+/// log.
+#[derive(Debug, Clone)]
+pub(super) struct ChangedRecord(pub(super) String);
+
+/// Returns `response` with the id or name of the changed record.
+pub(super) fn naming(record: &str, mut response: Response<Body>) -> Response<Body> {
+    response.extensions_mut().insert(ChangedRecord(record.to_owned()));
     response
 }
 

@@ -1,5 +1,6 @@
 //! Test of every documented route with every role.
 
+mod audit;
 mod changes;
 mod lists;
 

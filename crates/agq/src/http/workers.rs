@@ -18,7 +18,7 @@ use crate::{
         job_view::job_view,
         jobs::progress_of,
         peer::Peer,
-        response::{ApiError, HttpResult, object, ok, raw, with_status},
+        response::{ApiError, HttpResult, naming, object, ok, raw, with_status},
     },
     service::{fetch, lookup, ojs_reports, ojs_workers},
     store::{Claim, StoredJob},
@@ -216,5 +216,5 @@ pub(super) async fn deregister_named(
 
 async fn deregister_worker(state: &HttpState, sender: &RequireWorker, id: &str) -> HttpResult {
     ojs_workers::deregister(&state.app, sender.worker().as_ref(), worker_id(id)?.as_str()).await?;
-    Ok(ok(&json!({"ok": true, "worker_id": id, "state": "terminated"})))
+    Ok(naming(id, ok(&json!({"ok": true, "worker_id": id, "state": "terminated"}))))
 }

@@ -79,6 +79,12 @@ pub(crate) fn without_tasks(dir: &std::path::Path, adjust: impl FnOnce(&mut Sett
     with_policy(dir, PlanPolicy::default(), adjust)
 }
 
+/// Returns the state of an agq as [`without_tasks`] does, with an audit log.
+#[cfg(test)]
+pub(crate) fn with_audit_log(dir: &std::path::Path, audit: AuditLog) -> Arc<AppState> {
+    for_tests(dir, (audit, PlanPolicy::default()), |_| {})
+}
+
 /// Returns the state of an agq as [`without_tasks`] does, with a policy.
 #[cfg(test)]
 pub(crate) fn with_policy(
@@ -86,19 +92,19 @@ pub(crate) fn with_policy(
     plan_policy: PlanPolicy,
     adjust: impl FnOnce(&mut Settings),
 ) -> Arc<AppState> {
+    for_tests(dir, (AuditLog::default(), plan_policy), adjust)
+}
+
+#[cfg(test)]
+fn for_tests(
+    dir: &std::path::Path,
+    (audit, plan_policy): (AuditLog, PlanPolicy),
+    adjust: impl FnOnce(&mut Settings),
+) -> Arc<AppState> {
     let file = dir.join("agq.redb");
     let store = crate::store::redb::RedbStore::open(&file, crate::store::OpenOptions::default()).unwrap();
     let mut settings = crate::config::default_settings().unwrap();
     adjust(&mut settings);
     let blobs = crate::blobs::directory::BlobDirectory::open(&dir.join("blobs")).unwrap();
-    build(
-        Arc::new(store),
-        Some(Arc::new(blobs)),
-        None,
-        Clock::default(),
-        AuditLog::default(),
-        plan_policy,
-        settings,
-    )
-    .0
+    build(Arc::new(store), Some(Arc::new(blobs)), None, Clock::default(), audit, plan_policy, settings).0
 }

@@ -2,7 +2,7 @@
 
 use axum::{
     body::Body,
-    extract::MatchedPath,
+    extract::{MatchedPath, RawPathParams},
     http::{Request, Response},
 };
 
@@ -12,15 +12,21 @@ use crate::{
         HttpState,
         form::may_change,
         peer::Peer,
-        response::{ApiError, quoted},
+        response::{ApiError, ChangedRecord},
     },
 };
 
 /// Entry of a request that may change something, but for reports of workers, as over RESP.
 pub(super) struct RequestAudit {
     command: String,
+    /// Changed record, if the path names it.
+    target: Option<String>,
     from: String,
 }
+
+/// Maximum number of characters of a path in an entry. A longer path names no record, because an
+/// id has at most 128 characters.
+const MAX_PATH_CHARS: usize = 1024;
 
 /// Routes, not paths, because a name in a path may be any of these words.
 const WORKER_ROUTES: [&str; 11] = [
@@ -38,26 +44,37 @@ const WORKER_ROUTES: [&str; 11] = [
 ];
 
 impl RequestAudit {
-    pub(super) fn of(state: &HttpState, request: &Request<Body>) -> Option<Self> {
-        let path = request.uri().path();
+    /// Returns the entry of `request`, or `None` for a request that is not recorded. The first of
+    /// `params`, the parameters of the path, names the changed record.
+    pub(super) fn of(
+        state: &HttpState,
+        request: &Request<Body>,
+        params: Option<&RawPathParams>,
+    ) -> Option<Self> {
+        let shortened = |text: &str| text.chars().take(MAX_PATH_CHARS).collect::<String>();
         let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
         let is_change =
             may_change(request.method()) && !route.is_some_and(|route| WORKER_ROUTES.contains(&route));
-        let from = request.extensions().get::<Peer>().map_or_else(String::new, |peer| peer.shown.clone());
-        (state.app.audit.is_on() && is_change)
-            .then(|| Self { command: format!("{} {}", request.method(), quoted(path)), from })
+        (state.app.audit.is_on() && is_change).then(|| Self {
+            command: format!("{} {}", request.method(), shortened(request.uri().path())),
+            target: params.and_then(|params| params.iter().next()).map(|(_, value)| shortened(value)),
+            from: request.extensions().get::<Peer>().map_or_else(String::new, |peer| peer.shown.clone()),
+        })
     }
 
+    /// Appends the entry with the outcome. The response names the changed record if the path does
+    /// not, as for a new job.
     pub(super) fn write(self, state: &HttpState, identity: &Identity, response: &Response<Body>) {
         let refusal = response.extensions().get::<ApiError>();
         let outcome = refusal.map_or_else(|| "OK".to_owned(), |refusal| format!("ERR {}", refusal.message));
+        let named = response.extensions().get::<ChangedRecord>().map(|record| record.0.as_str());
         state.app.audit.record(&audit_log::AuditEntry {
             at: state.app.clock.now(),
             who: Some(&identity.name),
             role: Some(identity.role),
             from: &self.from,
             command: &self.command,
-            target: None,
+            target: self.target.as_deref().or(named),
             outcome: &outcome,
             decision: None,
         });

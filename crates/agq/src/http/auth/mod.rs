@@ -10,6 +10,7 @@ pub(super) mod session;
 
 use axum::{
     body::Body,
+    extract::{RawPathParams, rejection::RawPathParamsRejection},
     http::{HeaderValue, Request, Response, StatusCode},
     middleware::Next,
     response::IntoResponse,
@@ -34,7 +35,12 @@ use crate::{
 /// Maximum number of bytes of a request id that agq accepts from a client.
 const MAX_ID_BYTES: usize = 128;
 
-pub(super) async fn authenticate(state: Shared, mut request: Request<Body>, next: Next) -> Response<Body> {
+pub(super) async fn authenticate(
+    state: Shared,
+    params: Result<RawPathParams, RawPathParamsRejection>,
+    mut request: Request<Body>,
+    next: Next,
+) -> Response<Body> {
     state.app.connections.count_command();
     let request_id = request_id(&state, &request);
     let (proof, peer) = (Credentials::of(&request).proof(), request.extensions().get::<Peer>().cloned());
@@ -42,7 +48,7 @@ pub(super) async fn authenticate(state: Shared, mut request: Request<Body>, next
         Ok(()) => admit(&state, proof, peer).await,
         Err(refusal) => Err(refusal),
     };
-    let record = RequestAudit::of(&state, &request);
+    let record = RequestAudit::of(&state, &request, params.as_ref().ok());
     let mut response = match admitted {
         Ok(user) => {
             let identity = user.as_ref().map(|user| user.identity.clone());
