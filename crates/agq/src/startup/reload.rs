@@ -6,11 +6,13 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::Context;
 use tokio::signal::unix::Signal;
 use tracing::{error, info};
 
-use crate::{app::AppState, auth::keyring::Keyring, config::KeySource, net::TlsAcceptance, service::budgets};
+use crate::{
+    app::AppState, auth::keyring::Keyring, config::KeySource, net::TlsAcceptance,
+    registry::budgets::BudgetTerms, service::budgets,
+};
 
 /// Parts of the server that SIGHUP reloads.
 pub(crate) struct Reload {
@@ -34,8 +36,17 @@ impl Reload {
     }
 
     async fn once(&self) {
-        let keys = self.reload_keys().await;
-        report("keys", "read again; connections stay open, new logins need a key that is listed now", keys);
+        let replaced = self.replace_keys();
+        let terms = replaced.as_ref().ok().cloned();
+        let meaning = "read again; connections stay open, new logins need a key that is listed now";
+        report("keys", meaning, replaced.map(drop));
+        if let Some(terms) = terms
+            && let Err(error) = budgets::set_all(&self.app, terms).await
+        {
+            error!(
+                "SIGHUP, budgets: not all of stored jobs are changed, for {error}; send SIGHUP again when the store answers"
+            );
+        }
         if let Some(tls) = &self.tls {
             report("certificates", "read again; new connections use them", tls.reload());
         }
@@ -51,12 +62,15 @@ impl Reload {
 }
 
 impl Reload {
-    async fn reload_keys(&self) -> anyhow::Result<()> {
+    /// Replaces the keys with their shares and budgets, and returns the budgets. It does not wait
+    /// for the store, so that a removed key is refused while the store is away.
+    fn replace_keys(&self) -> anyhow::Result<BudgetTerms> {
         let keys = self.key_source.read()?;
-        let budgets = keys.budgets().clone();
+        let terms = keys.budgets().clone();
         self.app.shares.set_keys(keys.shares());
+        self.app.budgets.replace(terms.clone());
         self.keyring.replace(keys);
-        budgets::set_all(&self.app, budgets).await.context("the budgets of stored jobs are not changed")
+        Ok(terms)
     }
 }
 
@@ -64,5 +78,88 @@ fn report(what: &str, meaning: &str, outcome: anyhow::Result<()>) {
     match outcome {
         Ok(()) => info!("SIGHUP, {what}: {meaning}"),
         Err(error) => error!("SIGHUP, {what}: all stays as it was, for {error:#}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{self, Write},
+        path::Path,
+        sync::{Arc, Mutex},
+    };
+
+    use clap::Parser;
+
+    use super::Reload;
+    use crate::{
+        auth::keyring::Keyring,
+        config::Cli,
+        startup::services::without_tasks,
+        store::{DocumentChange, DocumentKind},
+    };
+
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Returns the log of a reload.
+    async fn log_of(reload: &Reload) -> String {
+        let buffer = Buffer::default();
+        let writer = buffer.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+        let scope = tracing::subscriber::set_default(subscriber);
+        reload.once().await;
+        drop(scope);
+        let bytes = buffer.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn write_key(config: &Path, key: &str) {
+        let text = format!("[clients]\nalice = {{ key = '{key}', budget = {{ per = '1h', jobs = 5 }} }}\n");
+        std::fs::write(config, text).unwrap();
+    }
+
+    #[tokio::test]
+    async fn reload_replaces_keys_and_says_so_if_the_store_cannot_change_budgets() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agq.toml");
+        let keys = ["1".repeat(64), "2".repeat(64)];
+        write_key(&file, &keys[0]);
+        let args = ["agq", "--data-dir", "unused", "--config"].map(str::to_owned);
+        let cli = Cli::try_parse_from(args.into_iter().chain([file.display().to_string()])).unwrap();
+        let config = cli.resolve().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        let unreadable = |_: Option<&str>| Ok(DocumentChange::Put("{".into()));
+        let stored = app.store.update_document(DocumentKind::Budget, "bob", Box::new(unreadable)).await;
+        stored.unwrap().unwrap();
+        let keyring = Arc::new(Keyring::new(config.keys));
+        let (key_source, app_of_reload) = (config.key_source, Arc::clone(&app));
+        let reload = Reload { key_source, keyring: Arc::clone(&keyring), tls: None, app: app_of_reload };
+        let is_known = |key: &String| keyring.identify(key.as_bytes()).is_some();
+
+        write_key(&file, &keys[1]);
+        let log = log_of(&reload).await;
+        assert_eq!([is_known(&keys[0]), is_known(&keys[1])], [false, true]);
+        assert_eq!(app.budgets.of("alice").unwrap().jobs, Some(5));
+        let expected =
+            "SIGHUP, budgets: not all of stored jobs are changed, for the store failed: the budget of bob";
+        assert!(log.contains("SIGHUP, keys: read again") && log.contains(expected), "{log}");
+        assert!(!log.contains("all stays as it was"), "{log}");
+
+        std::fs::write(&file, "[clients").unwrap();
+        let log = log_of(&reload).await;
+        assert!(is_known(&keys[1]));
+        assert!(log.contains("SIGHUP, keys: all stays as it was") && !log.contains("budgets"), "{log}");
     }
 }
