@@ -3,7 +3,7 @@
 use std::{error::Error, io, sync::Arc, time::Duration};
 
 use axum::{Extension, Router};
-use hyper::server::conn::http1;
+use hyper::{rt::Timer, server::conn::http1};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -75,12 +75,7 @@ async fn serve_requests(
     (reader, writer): (DuplexStream, TimeoutWriter),
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), hyper::Error> {
-    let mut builder = http1::Builder::new();
-    // A client that has closed its sending side still gets the answer.
-    builder.timer(TokioTimer::new()).half_close(true).max_buf_size(READ_AHEAD_BYTES);
-    if state.app.settings.frame_timeout_ms > 0 {
-        builder.header_read_timeout(Duration::from_millis(state.app.settings.frame_timeout_ms));
-    }
+    let builder = builder(TokioTimer::new(), state.app.settings.frame_timeout_ms);
     let serving =
         builder.serve_connection(TokioIo::new(join(reader, writer)), TowerToHyperService::new(router));
     tokio::pin!(serving);
@@ -91,6 +86,17 @@ async fn serve_requests(
             timeout(SHUTDOWN_GRACE, serving).await.unwrap_or(Ok(()))
         }
     }
+}
+
+/// Returns the settings of connections. `head_timeout_ms` bounds the time in which the head of a
+/// request arrives; zero means no bound.
+fn builder(timer: impl Timer + Send + Sync + 'static, head_timeout_ms: u64) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    // A client that has closed its sending side still gets the answer.
+    builder.timer(timer).half_close(true).max_buf_size(READ_AHEAD_BYTES);
+    // Without this call, hyper has a bound of its own.
+    builder.header_read_timeout((head_timeout_ms > 0).then(|| Duration::from_millis(head_timeout_ms)));
+    builder
 }
 
 fn cause(error: &hyper::Error) -> String {
@@ -126,4 +132,72 @@ pub(super) fn too_many_connections(reason: &str) -> String {
         "HTTP/1.1 429 Too Many Requests\r\nOJS-Version: 1.0\r\nContent-Type: application/openjobspec+json\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::Pin,
+        sync::{Arc, Mutex},
+        task::{Context, Poll},
+        time::{Duration, Instant},
+    };
+
+    use axum::Router;
+    use hyper::rt::{Sleep, Timer};
+    use hyper_util::{rt::TokioIo, service::TowerToHyperService};
+    use tokio::io::{AsyncWriteExt, duplex};
+
+    use super::builder;
+
+    /// Timer whose time stands still. It records the times for which somebody waits.
+    #[derive(Clone)]
+    struct StoppedTimer {
+        now: Instant,
+        waits: Arc<Mutex<Vec<Duration>>>,
+    }
+
+    impl Timer for StoppedTimer {
+        fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
+            self.waits.lock().unwrap().push(duration);
+            Box::pin(EndlessSleep)
+        }
+
+        fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
+            self.sleep(deadline - self.now)
+        }
+
+        fn now(&self) -> Instant {
+            self.now
+        }
+    }
+
+    struct EndlessSleep;
+
+    impl Future for EndlessSleep {
+        type Output = ();
+
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+            Poll::Pending
+        }
+    }
+
+    impl Sleep for EndlessSleep {}
+
+    /// Serves one request, and returns the bounds of its head.
+    async fn bounds(head_timeout_ms: u64) -> Vec<Duration> {
+        let timer = StoppedTimer { now: Instant::now(), waits: Arc::default() };
+        let (mut client, server) = duplex(1024);
+        client.write_all(b"GET / HTTP/1.1\r\nHost: agq\r\nConnection: close\r\n\r\n").await.unwrap();
+        let router: Router = Router::new();
+        let builder = builder(timer.clone(), head_timeout_ms);
+        builder.serve_connection(TokioIo::new(server), TowerToHyperService::new(router)).await.unwrap();
+        timer.waits.lock().unwrap().clone()
+    }
+
+    #[tokio::test]
+    async fn head_of_a_request_has_the_configured_time_and_zero_is_no_bound() {
+        assert_eq!(bounds(5000).await, [Duration::from_secs(5)]);
+        assert!(bounds(0).await.is_empty());
+    }
 }
