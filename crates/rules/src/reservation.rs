@@ -3,8 +3,9 @@
 //! If the next job in the order of a queue does not fit into what a worker has free, the worker
 //! reserves its quantities. Jobs behind it may start there only if they leave the reservation
 //! alone, so what ended jobs free accumulates until the large job fits. A worker has one
-//! reservation, and the first job of a lane has one on one worker. Jobs without quantities are not
-//! affected.
+//! reservation. The first job of a lane has one on one worker, and on one more each time that half
+//! a minute passes, because a job on the first worker may run for long. Jobs without quantities are
+//! not affected.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,9 +13,16 @@ use agenix_protocol::{documents::Quantities, time::Timestamp};
 
 use crate::resources::{add, fits};
 
-/// Time in milliseconds after which a reservation lapses unless its worker claims again. Another
-/// worker may reserve for the lane then, because the first may be gone or busy for long.
+/// Time in milliseconds after which a reservation lapses unless its worker claims again, because
+/// the worker may be gone. As long after the latest reservation for a lane, another worker may
+/// reserve for the lane too, because the earlier ones may be busy for long.
 pub const RESERVATION_MS: u64 = 30_000;
+
+/// Returns true if `RESERVATION_MS` have passed since `since`. A `since` as far ahead is from
+/// before the clock was set back, and counts as passed.
+fn has_passed(since: Timestamp, now: Timestamp) -> bool {
+    now.0.abs_diff(since.0) >= RESERVATION_MS
+}
 
 /// Answer for a job that a worker covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +77,7 @@ impl Placement {
 /// Reservations of all workers for the first jobs of lanes.
 #[derive(Debug, Default)]
 pub struct Reservations {
-    by_lane: HashMap<u32, Reservation>,
+    by_lane: HashMap<u32, Vec<Reservation>>,
     by_holder: HashMap<Arc<str>, u32>,
 }
 
@@ -77,6 +85,7 @@ pub struct Reservations {
 #[derive(Debug)]
 struct Reservation {
     holder: Arc<str>,
+    reserved_at: Timestamp,
     /// Time of the last claim of the holder that met the lane.
     renewed_at: Timestamp,
     /// True if the holder did not start a job because of the reservation.
@@ -85,24 +94,38 @@ struct Reservation {
 
 impl Reservations {
     /// Reserves for a lane, instead of the lane for which `holder` reserved before. Returns false
-    /// if another worker has a reservation for the lane.
+    /// if another worker has reserved for the lane a short time ago.
     fn reserve(&mut self, lane: u32, holder: &Arc<str>, now: Timestamp) -> bool {
-        if let Some(known) = self.by_lane.get_mut(&lane) {
-            if known.holder == *holder {
-                known.renewed_at = now;
-                return true;
-            }
-            if now.ms_since(known.renewed_at) < RESERVATION_MS {
-                return false;
-            }
+        let of_lane = self.by_lane.entry(lane).or_default();
+        if let Some(known) = of_lane.iter_mut().find(|known| known.holder == *holder) {
+            known.renewed_at = now;
+            return true;
         }
-        self.forget(lane);
+        for lapsed in of_lane.extract_if(.., |known| has_passed(known.renewed_at, now)) {
+            self.by_holder.remove(&lapsed.holder);
+        }
+        if of_lane.iter().any(|known| !has_passed(known.reserved_at, now)) {
+            return false;
+        }
+        of_lane.push(Reservation {
+            holder: Arc::clone(holder),
+            reserved_at: now,
+            renewed_at: now,
+            has_held_back: false,
+        });
         if let Some(earlier) = self.by_holder.insert(Arc::clone(holder), lane) {
-            self.by_lane.remove(&earlier);
+            self.give_up(earlier, holder);
         }
-        let new = Reservation { holder: Arc::clone(holder), renewed_at: now, has_held_back: false };
-        self.by_lane.insert(lane, new);
         true
+    }
+
+    /// Removes the reservation of `holder` for a lane.
+    fn give_up(&mut self, lane: u32, holder: &str) {
+        let Some(of_lane) = self.by_lane.get_mut(&lane) else { return };
+        of_lane.retain(|known| *known.holder != *holder);
+        if of_lane.is_empty() {
+            self.by_lane.remove(&lane);
+        }
     }
 
     /// Returns true if the first job of a lane, which wants `wanted`, may start on the worker of a
@@ -130,20 +153,21 @@ impl Reservations {
 
     /// Records that the reservation of `holder` held a job back.
     fn held_back(&mut self, holder: &str) {
-        let lane = self.by_holder.get(holder);
-        if let Some(reservation) = lane.and_then(|lane| self.by_lane.get_mut(lane)) {
+        let Some(lane) = self.by_holder.get(holder) else { return };
+        let mut of_lane = self.by_lane.get_mut(lane).into_iter().flatten();
+        if let Some(reservation) = of_lane.find(|known| *known.holder == *holder) {
             reservation.has_held_back = true;
         }
     }
 
-    /// Removes the reservation for a lane of which a job does not wait any more. Returns true if
-    /// the reservation held another job back, which may start now.
+    /// Removes the reservations for a lane of which a job does not wait any more. Returns true if
+    /// one of them held another job back, which may start now.
     pub fn forget(&mut self, lane: u32) -> bool {
-        let Some(Reservation { holder, has_held_back, .. }) = self.by_lane.remove(&lane) else {
-            return false;
-        };
-        self.by_holder.remove(&holder);
-        has_held_back
+        let Some(of_lane) = self.by_lane.remove(&lane) else { return false };
+        for reservation in &of_lane {
+            self.by_holder.remove(&reservation.holder);
+        }
+        of_lane.iter().any(|reservation| reservation.has_held_back)
     }
 }
 
@@ -191,7 +215,7 @@ mod tests {
         let mut all = Reservations::default();
         assert!(all.reserve(large, &first, Timestamp(1)));
         assert!(all.reserve(large, &first, Timestamp(2)));
-        assert!(!all.reserve(large, &second, Timestamp(1 + RESERVATION_MS)));
+        assert!(!all.reserve(large, &second, Timestamp(RESERVATION_MS)));
         assert!(all.reserve(other, &second, Timestamp(3)));
         assert!(all.reserve(large, &second, Timestamp(2 + RESERVATION_MS)), "it has lapsed");
         assert!(all.reserve(other, &first, Timestamp(4)), "b has given it up for the large lane");
@@ -199,6 +223,50 @@ mod tests {
         assert!(all.reserve(large, &second, Timestamp(5)));
         all.held_back("b");
         assert!(all.reserve(large, &second, Timestamp(6)) && all.forget(large) && !all.forget(large));
+    }
+
+    #[test]
+    fn lane_is_reserved_on_further_workers_while_the_first_is_busy_for_long() {
+        let (first, second, third): (Arc<str>, Arc<str>, Arc<str>) = ("a".into(), "b".into(), "c".into());
+        let mut all = Reservations::default();
+        for now in (0..RESERVATION_MS).step_by(5000).map(Timestamp) {
+            assert!(all.reserve(1, &first, now) && !all.reserve(1, &second, now));
+        }
+        assert!(all.reserve(1, &second, Timestamp(RESERVATION_MS)), "the first does not free enough");
+        assert!(!all.reserve(1, &third, Timestamp(RESERVATION_MS + 1)), "one more worker at a time");
+        assert!(all.reserve(1, &first, Timestamp(RESERVATION_MS + 1)), "it keeps what it has free");
+        all.held_back("b");
+        assert!(all.forget(1), "the reservation of b held a job back");
+        assert!(all.reserve(1, &third, Timestamp(RESERVATION_MS + 2)) && !all.forget(1));
+    }
+
+    #[test]
+    fn reservation_lapses_if_the_clock_is_set_back() {
+        let (first, second): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        let (ahead, mut all) = (Timestamp(3_600_000), Reservations::default());
+        assert!(all.reserve(1, &first, ahead));
+        assert!(!all.reserve(1, &second, Timestamp(ahead.0 - 1)), "a claim of a moment before");
+        assert!(all.reserve(1, &second, Timestamp(1)));
+        assert!(!all.by_holder.contains_key("a"), "its reservation has lapsed");
+    }
+
+    #[test]
+    fn large_job_does_not_wait_for_the_end_of_a_long_job_on_the_worker_that_reserved_first() {
+        let (busy, free): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        let (large, small) = (cpus(400), cpus(100));
+        let (mut all, mut running) = (Reservations::default(), 4);
+        for second in 0.. {
+            let now = Timestamp(second * 1000);
+            let mut claim = Placement::new(cpus(400), cpus(100));
+            assert!(!all.starts(&mut claim, (1, &large), &busy, now), "its small job does not end");
+            running -= 1;
+            let mut claim = Placement::new(cpus(400), cpus(100 * running));
+            if all.starts(&mut claim, (1, &large), &free, now) {
+                assert_eq!(second * 1000, RESERVATION_MS + 3000, "three more small jobs had to end");
+                return;
+            }
+            running += u64::from(all.starts(&mut claim, (2, &small), &free, now));
+        }
     }
 
     #[test]
