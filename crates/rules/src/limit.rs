@@ -98,7 +98,18 @@ impl Limit {
         }
     }
 
-    /// Returns the limit with the maximum wait, if the clock was set back and the wait exceeds it.
+    /// Returns the limit with other terms. The wait is at most a period of the new terms, however
+    /// long it was.
+    pub fn with_terms(self, terms: LimitTerms, now: Timestamp) -> Self {
+        if self.terms == terms {
+            return self;
+        }
+        let next = Self { terms, ..self };
+        next.rescheduled(now).unwrap_or(next)
+    }
+
+    /// Returns the limit with the maximum wait, if the wait exceeds it, because the clock was set
+    /// back or the terms are new.
     pub fn rescheduled(self, now: Timestamp) -> Option<Self> {
         let longest = self.gap_micros()?.saturating_mul(self.terms.rate.unwrap_or(1).max(1));
         let latest = micros(now).saturating_add(longest);
@@ -227,6 +238,21 @@ mod tests {
         let read: Limit = serde_json::from_str(&old).unwrap();
         assert_eq!((read.spread_until, read.spread_micros), (Timestamp(6000), 0));
         assert_eq!(serde_json::to_string(&read).unwrap(), old, "an older node can read it");
+    }
+
+    #[test]
+    fn limit_waits_at_most_a_period_of_new_terms() {
+        let now = Timestamp(5000);
+        let hourly = LimitTerms { concurrency: None, rate: Some(1), period_ms: 3_600_000 };
+        let fast = LimitTerms { rate: Some(100), period_ms: 1000, ..hourly };
+        let used_up = Limit { terms: hourly, ..Limit::default() }.begun(now);
+        let new = used_up.with_terms(fast, now);
+        assert_eq!((new.begins_at(now), new.active), (now.plus_ms(10), 1));
+        assert_eq!(new.with_terms(hourly, now).begins_at(now), now.plus_ms(1000), "no wait begins anew");
+        assert_eq!(used_up.with_terms(hourly, Timestamp(1)), used_up, "the terms are the same");
+        let without_rate = used_up.with_terms(LimitTerms { rate: None, ..hourly }, now);
+        assert!(without_rate.admits(now));
+        assert_eq!(without_rate.with_terms(fast, now), new);
     }
 
     #[test]

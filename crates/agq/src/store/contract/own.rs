@@ -73,8 +73,8 @@ fn change_note(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
 }
 
 /// Parses a submission such as `submit a jobs=2 queue=q unique=k conflict=ignore limit=l
-/// concurrency=1 expires=50 attempts=2 named=yes visibility=0 hash=h`, with the options of
-/// [`budgets::budget`].
+/// concurrency=1 rate=1 period=60000 expires=50 attempts=2 named=yes visibility=0 hash=h`, with the
+/// options of [`budgets::budget`].
 fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let action_id: ActionId = id(args)?;
     let (now, count) = (at(args)?, number::<u64>(args, "jobs")?.unwrap_or(1));
@@ -90,7 +90,7 @@ fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let terms = LimitTerms {
         concurrency: number(args, "concurrency")?,
         rate: number(args, "rate")?,
-        period_ms: 1000,
+        period_ms: number(args, "period")?.unwrap_or(1000),
     };
     let states = ["available", "active"].map(String::from).to_vec();
     let unique = key.clone().map(|key| Unique { key, on_conflict, states, period_ms: None });

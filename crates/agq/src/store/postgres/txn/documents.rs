@@ -98,8 +98,8 @@ impl HeldLimits {
     }
 
     /// Sets the terms of a locked limit.
-    fn set_terms(&mut self, key: &str, terms: LimitTerms) {
-        self.rows.change(key, |limit| Limit { terms, ..*limit });
+    fn set_terms(&mut self, key: &str, terms: LimitTerms, now: Timestamp) {
+        self.rows.change(key, |limit| limit.with_terms(terms, now));
     }
 
     /// Replaces a locked limit if `json` is its new document.
@@ -218,7 +218,7 @@ impl PgTxn<'_> {
 
     /// Makes `jobs` the first of their kinds, and sets the terms of those of their limits that are
     /// locked, because they may differ.
-    pub(crate) fn put_own_documents(&mut self, jobs: &[NewJob]) {
+    pub(crate) fn put_own_documents(&mut self, jobs: &[NewJob], now: Timestamp) {
         let own = || jobs.iter().filter_map(|job| Some((job, job.own.as_ref()?)));
         for (job, own) in own() {
             if let Some(unique) = &own.unique {
@@ -228,7 +228,7 @@ impl PgTxn<'_> {
         for (key, terms) in limits_of(jobs) {
             if self.limits.get(&key).is_some() {
                 self.unblock_all_of(DocumentKind::Limit, &key);
-                self.limits.set_terms(&key, terms);
+                self.limits.set_terms(&key, terms, now);
             }
         }
     }

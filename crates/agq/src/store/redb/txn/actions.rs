@@ -142,7 +142,7 @@ impl WriteTxn<'_> {
             self.tables.action_jobs.insert((action.action_id.as_str(), index), job_id.as_str());
             self.tables.inputs.insert(job_id.as_str(), &**input);
             self.put_job(None, &new.job(action, index, place, terms, now))?;
-            self.note_own(new)?;
+            self.note_own(new, now)?;
         }
         let count = jobs.len() as u64;
         let tally = self.tally(&action.action_id)?.with_new(count);

@@ -121,7 +121,7 @@ impl WriteTxn<'_> {
     }
 
     /// Stores that a job is the first with its unique key, and sets its limit.
-    pub(crate) fn note_own(&mut self, new: &NewJob) -> Result<()> {
+    pub(crate) fn note_own(&mut self, new: &NewJob, now: Timestamp) -> Result<()> {
         let Some(own) = &new.own else { return Ok(()) };
         if let Some(unique) = &own.unique {
             self.put_note(DocumentKind::Unique, &unique.key, new.job_id.as_str());
@@ -130,7 +130,7 @@ impl WriteTxn<'_> {
         if let Some((key, terms)) = key.zip(own.limit) {
             let limit = self.limit(key)?;
             if limit.terms != terms {
-                self.put_limit(key, &Limit { terms, ..limit });
+                self.put_limit(key, &limit.with_terms(terms, now));
             }
         }
         Ok(())
