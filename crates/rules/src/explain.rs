@@ -24,6 +24,9 @@ pub struct Candidate {
     pub shortfall: u64,
     /// Quantities that the worker offers, and that its jobs use now.
     pub occupied: Vec<String>,
+    /// True if the job wants quantities, and jobs of the worker use some. Then the worker may have
+    /// reserved what is free for a larger job.
+    pub is_partly_used: bool,
     /// Number of jobs that the worker holds now.
     pub active_jobs: u64,
 }
@@ -133,6 +136,11 @@ fn available(queue: &str, ahead: u64, nearest: &[Candidate]) -> String {
     if able().all(|candidate| !candidate.has_room()) {
         return format!("Every worker that could run it is busy; {ahead} jobs like it are before it.");
     }
+    if able().any(|candidate| candidate.has_room() && candidate.is_partly_used) {
+        return format!(
+            "It is ready; {ahead} jobs like it are before it; a worker keeps what is free for a larger job, or no worker asks for jobs of the queue '{queue}'."
+        );
+    }
     format!(
         "It is ready; {ahead} jobs like it are before it, and a worker must ask for jobs of the queue '{queue}'."
     )
@@ -156,7 +164,8 @@ mod tests {
         let registration = format!(r#"{{"worker_id":"{worker_id}","capabilities":[]}}"#);
         let worker = registered(None, &parse(registration.as_bytes()).unwrap(), "c", NOW).unwrap();
         let missing = missing.iter().map(|text| (*text).to_owned()).collect();
-        Candidate { worker, missing, shortfall: 0, occupied: Vec::new(), active_jobs }
+        let (shortfall, occupied, is_partly_used) = (0, Vec::new(), false);
+        Candidate { worker, missing, shortfall, occupied, is_partly_used, active_jobs }
     }
 
     fn job() -> Job {
@@ -188,6 +197,17 @@ mod tests {
             reason(&job(), "ready", false, 2, &[candidate("busy", &[], 1), full], NOW),
             "No worker that could run it has enough free; w comes closest and lacks cpus 3 (1 of 4 is free); 2 jobs like it are before it."
         );
+    }
+
+    #[test]
+    fn worker_with_running_jobs_may_keep_what_is_free_for_a_larger_job() {
+        let of = |workers: &[Candidate]| reason(&job(), "q", false, 1, workers, NOW);
+        let partly_used = Candidate { is_partly_used: true, ..candidate("w", &[], 0) };
+        assert_eq!(
+            of(&[candidate("idle", &[], 0), partly_used.clone()]),
+            "It is ready; 1 jobs like it are before it; a worker keeps what is free for a larger job, or no worker asks for jobs of the queue 'q'."
+        );
+        assert!(of(&[Candidate { active_jobs: 1, ..partly_used }]).starts_with("Every worker"));
     }
 
     #[test]

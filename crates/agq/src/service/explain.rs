@@ -34,13 +34,14 @@ pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanatio
     for (worker, active_jobs) in app.store.workers().await? {
         let abilities = app.capabilities.of(&*app.store, &worker).await?;
         let (mut shortfall, mut occupied, none) = (0, Vec::new(), Quantities::default());
+        let is_partly_used = used.contains_key(worker.worker_id.as_str());
         if let (Some(offered), Some(wanted)) = (abilities.offered(), wanted) {
             let used = used.get(worker.worker_id.as_str()).unwrap_or(&none);
             shortfall = resources::shortfall(offered, wanted);
             occupied = resources::occupied(offered, used, wanted).collect();
         }
         let missing = abilities.missing(&needs);
-        candidates.push(Candidate { worker, missing, shortfall, occupied, active_jobs });
+        candidates.push(Candidate { worker, missing, shortfall, occupied, is_partly_used, active_jobs });
     }
     let nearest = explain::nearest(candidates);
     let now = app.clock.now();

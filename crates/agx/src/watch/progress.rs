@@ -138,9 +138,8 @@ fn why_ready(reason: &str, queue: &str, rate: Option<StartRate>) -> Option<Strin
             "agx: nothing runs: no worker asks for jobs of the queue '{queue}'; start one with `agw --queues {queue}`"
         ));
     }
-    ["No worker", "There is no worker"]
-        .iter()
-        .any(|no| reason.starts_with(no))
+    let has_no_worker = ["No worker", "There is no worker"].iter().any(|no| reason.starts_with(no));
+    (has_no_worker || reason.contains("for a larger job"))
         .then(|| format!("agx: nothing runs in the queue '{queue}'. {reason}"))
 }
 
@@ -321,6 +320,8 @@ mod tests {
         let ready =
             "It is ready; 7 jobs like it are before it, and a worker must ask for jobs of the queue 'q'.";
         assert!(why_ready(ready, "q", None).unwrap().contains("`agw --queues q`"));
+        let held_back = "It is ready; 0 jobs like it are before it; a worker keeps what is free for a larger job, or no worker asks for jobs of the queue 'q'.";
+        assert!(why_ready(held_back, "q", None).unwrap().ends_with(held_back));
         let of_key = "It waits because 1 of at most 1 jobs with the concurrency key 'u' are running.";
         assert!(why_ready(of_key, "q", None).unwrap().ends_with(of_key));
         assert!(why_ready("Its limit 'plan:p' permits the next start in 9 s.", "q", None).is_some());
