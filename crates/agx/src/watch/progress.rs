@@ -96,8 +96,8 @@ fn why_stuck(
     }
     let is_own = |demand: &&Demand| {
         needs.is_some_and(|needs| {
-            (&demand.tools, &demand.tags, &demand.labels, &demand.sandbox)
-                == (&needs.tools, &needs.tags, &needs.labels, &needs.sandbox)
+            (&demand.tools, &demand.tags, &demand.labels, &demand.sandbox, &demand.resources)
+                == (&needs.tools, &needs.tags, &needs.labels, &needs.sandbox, &needs.resources)
         })
     };
     let unmet = own.needs.iter().filter(is_own).find(|demand| demand.workers == 0)?;
@@ -364,7 +364,8 @@ mod tests {
     fn progress_ignores_unmet_needs_of_other_actions() {
         let stats: QueueStats = parse(
             br#"{"queue:ready":{"length":2,"oldest_job_age_seconds":0,"newest_job_age_seconds":0,"paused":false,
-                "needs":[{"tools":["jq"],"length":1,"workers":0},{"tools":["sort"],"length":1,"workers":1}]},
+                "needs":[{"tools":["jq"],"length":1,"workers":0},{"tools":["sort"],"length":1,"workers":1},
+                         {"tools":["sort"],"resources":{"cpus":64},"length":1,"workers":0}]},
                 "queue:scheduled":{"length":0,"next_job_due_in_seconds":null},"workers":{"total":1,"active":1,"idle":0}}"#,
         )
         .unwrap();
@@ -376,6 +377,8 @@ mod tests {
         };
         assert_eq!(why_stuck(&stats, &[], "ready", Some(&needs("sort"))), None);
         assert!(why_stuck(&stats, &[], "ready", Some(&needs("jq"))).is_some());
+        let large = WaitsFor { resources: parse(br#"{"cpus":64}"#).unwrap(), ..needs("sort") };
+        assert!(why_stuck(&stats, &[], "ready", Some(&large)).unwrap().contains("cpus 64"));
         assert_eq!(why_stuck(&stats, &[], "ready", None), None, "none of its jobs waits");
     }
 
