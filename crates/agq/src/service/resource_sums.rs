@@ -20,7 +20,8 @@ pub(crate) async fn read(
         }
     }
     app.store.used_resources(None).await?.values().for_each(|used| add(&mut figures.used, used));
-    for demand in queues.others.values().chain([&queues.ready]).flat_map(|stats| &stats.needs) {
+    let unpaused = queues.others.values().chain([&queues.ready]).filter(|stats| !stats.paused);
+    for demand in unpaused.flat_map(|stats| &stats.needs) {
         add_times(&mut figures.wanted, &demand.resources, demand.length - demand.held_back);
     }
     Ok(figures)
@@ -34,7 +35,7 @@ mod tests {
     use crate::{
         app::{Caller, Submitter},
         registry::resource_figures::Samples,
-        service::{action_submission, claims::claim, plans, queue_stats, workers},
+        service::{action_submission, claims::claim, plans, queue_stats, queues, workers},
         startup::services::without_tasks,
     };
 
@@ -61,5 +62,10 @@ mod tests {
         let expected: [Vec<String>; 3] =
             [["2", "1048576"], ["1.5", "1024"], ["3", "2048"]].map(|values| values.map(String::from).into());
         assert_eq!(samples, expected);
+        queues::set_paused(&app, &"ready".parse().unwrap(), true).await.unwrap();
+        let paused = queue_stats::all(&app).await.unwrap();
+        let figures = read(&app, &paused, &app.store.workers().await.unwrap()).await.unwrap();
+        assert!(figures.wanted.is_empty(), "a paused queue gives out no jobs: {}", figures.wanted);
+        assert!(!figures.used.is_empty(), "the claimed job runs on");
     }
 }
