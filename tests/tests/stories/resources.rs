@@ -261,8 +261,12 @@ fn agx_shows_and_uses_resources() {
     let submit = [
         "action", "submit", "p", "--id", "a", "--inputs", &inputs, "--gpus", "0", "--cpus", "1.25", "--wait",
     ];
-    lab.agx(&agq, &submit).expect(0);
+    let noted = lab.agx(&agq, &submit).expect(0).err;
+    assert!(!noted.contains("no job could run"), "{noted}");
     assert_eq!(ended(&lab, &agq, "a")["stdout"], "1.25 -1 -1\n");
+    let large = ["action", "submit", "p", "--inputs", &inputs, "--cpus", "64"];
+    let noted = lab.agx(&agq, &large).expect(0).err;
+    assert!(noted.contains("w comes closest and lacks cpus 64 (it offers 2.5); the jobs wait"), "{noted}");
     let from = ["plan", "from", "true", "--memory", "1G", "--resource", "licences=2"];
     let plan: Value = serde_json::from_str(&lab.agx(&agq, &from).expect(0).out).unwrap();
     assert_eq!(plan["requires"]["resources"], serde_json::json!({"licences": 2, "memory": 1 << 30}));

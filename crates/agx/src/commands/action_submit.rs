@@ -14,7 +14,7 @@ use super::{
     concurrency_args::ConcurrencyArgs,
     labels::{Label, labels, parse_label},
     new_id,
-    quantity_args::QuantityArgs,
+    quantity_args::{QuantityArgs, note_workers_of_action},
     unique_args::UniqueArgs,
     verdict,
 };
@@ -104,10 +104,15 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
         retry_memory_factor: args.quantities.retry_memory_factor(),
         ..ActionSubmission::new(args.plan_id, inputs)
     };
+    let (plan_id, quantities) = (action.plan_id.clone(), action.resources.clone());
     let mut agq = RetryingClient::new(server.server()?, server.connect().await?, output);
     let submitted = chunked_submit::submit(&mut agq, action, output).await?;
     let (action_id, count) = (submitted.action_id, submitted.jobs_created);
     let is_left_out = count == 0 && !args.open;
+    if !is_left_out && let Some(mut agq) = agq.connection() {
+        // The action is stored, so a failure of this look is not one of the submission.
+        let _unknown = note_workers_of_action(&mut agq, &plan_id, &quantities, output).await;
+    }
     if !args.wait || is_left_out {
         let data = ActionSubmitted { action_id: action_id.clone(), jobs_created: count };
         return output.show("action.submit", &data, |_| {

@@ -1,4 +1,5 @@
-//! Workers that could run the jobs of a map, for `agx map --dry-run` with a server.
+//! Workers that could run the jobs of a plan, for `agx map --dry-run` with a server, and for jobs
+//! with quantities.
 
 use agenix_client::{Connection, Server};
 use agenix_protocol::{
@@ -48,8 +49,8 @@ pub(super) async fn able_workers(
 }
 
 /// Tells the user if no worker has all that the jobs need.
-pub(super) async fn note_without_worker(server: &Server, plan: &Plan, output: Output) -> Result<()> {
-    let Placement { workers, text } = placement(server, plan).await?;
+pub(super) async fn note_without_worker(agq: &mut Connection, plan: &Plan, output: Output) -> Result<()> {
+    let Placement { workers, text } = among(&agq.workers().await?, &plan::needs(plan));
     if workers.is_empty() {
         output.note(&format!("agx: {text}; the jobs wait for a worker"));
     }

@@ -1,7 +1,10 @@
 //! Quantities of resources that one job uses: `--cpus`, `--memory`, `--gpus` and `--resource`.
 
 use agenix_client::{Connection, Server};
-use agenix_protocol::documents::{CPUS, GPUS, MEMORY, MemoryFactor, Plan, Quantities, parse_amount};
+use agenix_protocol::{
+    documents::{CPUS, GPUS, MEMORY, MemoryFactor, Plan, Quantities, parse_amount},
+    ids::PlanId,
+};
 use agenix_rules::{capability::Abilities, plan::needs};
 use clap::Args;
 use tokio::time::{Duration, Instant, sleep};
@@ -138,14 +141,38 @@ pub(super) async fn note_workers(server: &Server, plan: &Plan, output: Output) -
     if plan.requires.resources.is_empty() {
         return Ok(());
     }
-    note_without_worker(server, plan, output).await
+    note_without_worker(&mut Connection::open(server).await?, plan, output).await
+}
+
+/// Tells the user if no worker has what the jobs of an action need, whose quantities are `own` and
+/// otherwise those of the plan. Its jobs wait for one.
+pub(super) async fn note_workers_of_action(
+    agq: &mut Connection,
+    plan_id: &PlanId,
+    own: &Quantities,
+    output: Output,
+) -> Result<()> {
+    let Some(plan) = agq.plan(plan_id).await? else { return Ok(()) };
+    let plan = with_quantities(plan, own);
+    if plan.requires.resources.is_empty() {
+        return Ok(());
+    }
+    note_without_worker(agq, &plan, output).await
+}
+
+/// Returns the plan with the quantities of the jobs of an action, which names `own`.
+fn with_quantities(mut plan: Plan, own: &Quantities) -> Plan {
+    plan.requires.resources = plan.requires.resources.overridden(own);
+    plan
 }
 
 #[cfg(test)]
 mod tests {
+    use agenix_protocol::documents::parse;
+    use agenix_rules::plan::needs;
     use clap::{Args, FromArgMatches};
 
-    use super::QuantityArgs;
+    use super::{QuantityArgs, with_quantities};
 
     fn read(words: &[&str]) -> Result<QuantityArgs, String> {
         let command = QuantityArgs::augment_args(clap::Command::new("agx"));
@@ -162,6 +189,15 @@ mod tests {
         assert_eq!(args.quantities().unwrap().to_string(), "cpus 1.5, gpus 0, licences 2, memory 4G");
         assert_eq!(args.of_plan().unwrap().to_string(), "cpus 1.5, licences 2, memory 4G");
         assert!(read(&[]).unwrap().quantities().unwrap().is_empty());
+    }
+
+    #[test]
+    fn quantities_of_an_action_replace_those_of_its_plan() {
+        let plan = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}],"requires":{"resources":{"cpus":1,"gpus":1}}}"#;
+        let args = read(&["--cpus", "64", "--gpus", "0"]).unwrap();
+        let needs = needs(&with_quantities(parse(plan).unwrap(), &args.quantities().unwrap()));
+        assert_eq!(needs.resources.unwrap().to_string(), "cpus 64");
+        assert_eq!(needs.tools, ["sort"]);
     }
 
     #[test]
