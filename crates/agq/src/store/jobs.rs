@@ -99,7 +99,8 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     /// Returns the jobs that meet every condition of `search`, the newest first: all such jobs, or
     /// those of `owner`.
     fn search(&self, search: Search, owner: Option<Owner>) -> StoreFuture<Vec<JobId>>;
-    /// Returns the first `count` ready jobs of a queue, as a claimant of anything would get them.
+    /// Returns the first `count` ready jobs of a queue, by priority, then age. Claims take turns
+    /// between the shares of the jobs.
     fn peek(&self, queue: &str, count: usize) -> StoreFuture<Vec<JobId>>;
     /// Returns the first `count` jobs that are scheduled for a time, the earliest first.
     fn peek_scheduled(&self, count: usize) -> StoreFuture<Vec<JobId>>;
