@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 
 use super::{
     budgets,
-    commands::{Answer, Args, CommandLines, added, at, id, number, ok, show, show_ruled},
+    commands::{Answer, Args, CommandLines, added, at, id, number, ok, show, show_ruled, words},
 };
 use crate::store::{AckLevel, DocumentChange, DocumentKind, DocumentRule, JobRule, NewAction, Store};
 
@@ -72,9 +72,9 @@ fn change_note(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
     Ok(show_ruled(store.update_document(kind, &id, rule), ok))
 }
 
-/// Parses a submission such as `submit a jobs=2 queue=q unique=k conflict=ignore limit=l
-/// concurrency=1 rate=1 period=60000 expires=50 attempts=2 named=yes visibility=0 hash=h`, with the
-/// options of [`budgets::budget`].
+/// Parses a submission such as `submit a jobs=2 queue=q unique=k states=active conflict=ignore
+/// limit=l concurrency=1 rate=1 period=60000 expires=50 attempts=2 named=yes visibility=0 hash=h`,
+/// with the options of [`budgets::budget`].
 fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let action_id: ActionId = id(args)?;
     let (now, count) = (at(args)?, number::<u64>(args, "jobs")?.unwrap_or(1));
@@ -92,7 +92,7 @@ fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
         rate: number(args, "rate")?,
         period_ms: number(args, "period")?.unwrap_or(1000),
     };
-    let states = ["available", "active"].map(String::from).to_vec();
+    let states = words(Some(args.take_key("states").unwrap_or("available,active")));
     let unique = key.clone().map(|key| Unique { key, on_conflict, states, period_ms: None });
     let ojs = Ojs {
         queue: queue.clone(),

@@ -230,7 +230,7 @@ impl PgTxn<'_> {
             self.inputs.1.push(new.input.to_string());
             self.put_job(None, &job);
         }
-        self.put_own_documents(jobs, now);
+        self.set_own_limits(jobs, now);
         self.events.push(events::created(action, jobs.len()));
         Ok(())
     }

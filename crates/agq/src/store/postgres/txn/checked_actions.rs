@@ -10,7 +10,7 @@ use agenix_rules::{
 use sqlx::{Error, Result, Row, postgres::PgRow};
 
 use crate::store::{
-    AddOutcome, Duplicate, NewAction, RuleResult,
+    AddOutcome, DocumentKind, Duplicate, NewAction, RuleResult,
     decisions::accepted,
     dedup::{DedupResult, deduplicate},
     postgres::{
@@ -29,10 +29,10 @@ const CHECK: Statement = Statement {
          ARRAY(SELECT plan_id FROM held), ARRAY(SELECT nextval('agq.turns') FROM generate_series(1, $3::bigint))",
 };
 
-/// Jobs that decide whether others are added, and those among them that are the first of a kind.
-/// No other transaction changes them until this one ends.
+/// Jobs that decide whether others are added, and those among them that new jobs are compared with,
+/// by their kinds. No other transaction changes them until this one ends.
 pub(crate) struct CheckedJobs {
-    pub(crate) firsts: HashMap<String, JobId>,
+    pub(crate) compared: HashMap<String, Vec<JobId>>,
     pub(crate) jobs: BTreeMap<JobId, Job>,
 }
 
@@ -79,15 +79,15 @@ enum Admission {
 impl PgTxn<'_> {
     /// Keeps the jobs that decide about new jobs, which the first round trip has locked.
     pub(crate) fn keep_checked_jobs(&mut self) -> Result<()> {
-        let Some(firsts) = self.reads.firsts.take() else { return Ok(()) };
+        let Some(compared) = self.reads.compared.take() else { return Ok(()) };
         let mut jobs = self.reads.jobs.as_ref().map(|reads| reads.jobs.clone()).unwrap_or_default();
         // A job may have moved from the ended ones to the others between two statements.
-        let missing = firsts.values().filter(|job_id| !jobs.contains_key(*job_id));
+        let missing = compared.values().flatten().filter(|job_id| !jobs.contains_key(*job_id));
         let missing: BTreeSet<&str> = missing.map(JobId::as_str).collect();
         if !missing.is_empty() {
             jobs.append(&mut self.jobs(&missing)?);
         }
-        self.checked = Some(CheckedJobs { firsts, jobs });
+        self.checked = Some(CheckedJobs { compared, jobs });
         Ok(())
     }
 
@@ -158,10 +158,10 @@ impl PgTxn<'_> {
         self.write()?;
         let mut checks = Checks::default();
         actions.iter().for_each(|new| checks.add(&new.jobs));
-        let firsts = self.firsts(&checks.kinds)?;
-        let ids = checks.ids.into_iter().chain(firsts.values().map(JobId::as_str)).collect();
+        let compared = self.compared(&checks.kinds)?;
+        let ids = checks.ids.into_iter().chain(compared.values().flatten().map(JobId::as_str)).collect();
         let jobs = self.jobs(&ids)?;
-        Ok(CheckedJobs { firsts, jobs })
+        Ok(CheckedJobs { compared, jobs })
     }
 
     /// Decides about an action, books its jobs, and cancels the jobs that they replace.
@@ -184,8 +184,10 @@ impl PgTxn<'_> {
             let job = self.changed_job(job_id).or_else(|| checked.jobs.get(job_id));
             Ok::<_, Error>(job.cloned())
         };
-        let DedupResult { stands, replaced } =
-            accepted!(deduplicate(&new.jobs, now, job_of, |key| Ok(checked.firsts.get(key).cloned()))?);
+        let compared_with =
+            |key: &str| Ok::<_, Error>(checked.compared.get(key).cloned().unwrap_or_default());
+        let DedupResult { stands, replaced, documents } =
+            accepted!(deduplicate(&new.jobs, now, job_of, compared_with)?);
         let is_added = |job_id: &JobId| stands.iter().all(|stand| stand.job_id != *job_id);
         let jobs: Vec<NewJob> = new.jobs.iter().filter(|job| is_added(&job.job_id)).cloned().collect();
         if jobs.is_empty() && !new.jobs.is_empty() {
@@ -199,13 +201,14 @@ impl PgTxn<'_> {
                 self.put_job(Some(before), &job);
             }
         }
+        let unique = documents.into_iter().map(|(key, json)| (DocumentKind::Unique, key, json));
         let input_blobs = new.input_blobs.iter().filter(|(job_id, _)| is_added(job_id)).cloned().collect();
         let rest = NewAction {
             action: new.action.clone(),
             needs: new.needs.clone(),
             terms: new.terms.clone(),
             jobs,
-            documents: new.documents.clone(),
+            documents: new.documents.iter().cloned().chain(unique).collect(),
             input_blobs,
             booking: None,
         };

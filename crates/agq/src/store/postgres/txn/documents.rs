@@ -1,5 +1,5 @@
-//! Documents in a write transaction, with those that the store itself uses: limits, and the first
-//! jobs of kinds.
+//! Documents in a write transaction, with those that the store itself uses: limits, and the jobs of
+//! kinds that new jobs are compared with.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,6 +14,7 @@ use crate::store::{
     DocumentChange, DocumentKind, DocumentRule, LaneKey, RuleResult,
     claim_index::Constraint,
     decisions::accepted,
+    dedup::ids_in,
     postgres::{
         connection::{DatabaseSession, Param, Statement},
         txn::{
@@ -120,23 +121,34 @@ impl HeldLimits {
     }
 }
 
-/// Query for the first jobs of kinds.
-pub(crate) const FIRSTS: Statement = Statement {
-    name: "agq_firsts",
+/// Query for the jobs of kinds that new jobs are compared with.
+pub(crate) const COMPARED: Statement = Statement {
+    name: "agq_compared",
     sql: "SELECT id, json FROM agq.notes WHERE kind = 'unique' AND id = ANY ($1::text[])",
 };
+
+/// Statement that removes the jobs `$3` from the documents of their kinds `$2`, and documents of
+/// which nothing is left. A document that another transaction has locked is about to name other
+/// jobs, none of which has ended.
+const FORGET: &str = "WITH gone AS (SELECT key, array_agg(job_id) AS ids FROM unnest($2::text[], $3::text[]) AS g (key, job_id) GROUP BY key), \
+     held AS (SELECT n.id, ARRAY(SELECT u.one FROM unnest(string_to_array(n.json, ' ')) WITH ORDINALITY AS u (one, place) \
+         WHERE u.one <> ALL (gone.ids) ORDER BY u.place) AS rest FROM agq.notes AS n JOIN gone ON n.id = gone.key \
+         WHERE n.kind = $1 AND string_to_array(n.json, ' ') && gone.ids FOR UPDATE OF n SKIP LOCKED), \
+     shortened AS (UPDATE agq.notes AS n SET json = array_to_string(held.rest, ' ') FROM held \
+         WHERE n.kind = $1 AND n.id = held.id AND cardinality(held.rest) > 0) \
+     DELETE FROM agq.notes AS n USING held WHERE n.kind = $1 AND n.id = held.id AND cardinality(held.rest) = 0";
 
 pub(crate) fn of_kinds(keys: &BTreeSet<&str>) -> Vec<Param> {
     vec![Param::texts(keys.iter().copied())]
 }
 
-/// Reads the first jobs of kinds.
-pub(crate) fn firsts_in(rows: &[PgRow]) -> Result<HashMap<String, JobId>> {
-    let first = |row: &PgRow| {
-        let job_id = JobId::new(row.try_get::<String, _>(1)?);
-        Ok((row.try_get(0)?, job_id.map_err(|error| Error::Decode(Box::new(error)))?))
+/// Reads the jobs of kinds that new jobs are compared with.
+pub(crate) fn compared_in(rows: &[PgRow]) -> Result<HashMap<String, Vec<JobId>>> {
+    let of_kind = |row: &PgRow| {
+        let ids = ids_in(&row.try_get::<String, _>(1)?);
+        Ok((row.try_get(0)?, ids.map_err(|error| Error::Decode(Box::new(error)))?))
     };
-    rows.iter().map(first).collect()
+    rows.iter().map(of_kind).collect()
 }
 
 /// Returns the limits that new jobs set: keys and terms.
@@ -200,31 +212,24 @@ impl PgTxn<'_> {
         if self.budgets.is_empty() { OnLocked::Wait } else { OnLocked::Fail }
     }
 
-    /// Returns the first jobs of the kinds `keys`, as far as there are any.
-    pub(crate) fn firsts(&self, keys: &BTreeSet<&str>) -> Result<HashMap<String, JobId>> {
+    /// Returns the jobs of the kinds `keys` that new ones are compared with.
+    pub(crate) fn compared(&self, keys: &BTreeSet<&str>) -> Result<HashMap<String, Vec<JobId>>> {
         if keys.is_empty() {
             return Ok(HashMap::new());
         }
-        firsts_in(&self.session.rows(FIRSTS.query(of_kinds(keys)))?)
+        compared_in(&self.session.rows(COMPARED.query(of_kinds(keys)))?)
     }
 
-    /// Locks a kind, and returns its first job. No other job becomes the first until this
-    /// transaction ends. The transaction may have to be retried, because this lock comes after the
-    /// locks of jobs.
-    pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>> {
+    /// Locks a kind, and returns its jobs that a new one is compared with. No other job is added to
+    /// them until this transaction ends. The transaction may have to be retried, because this lock
+    /// comes after the locks of jobs.
+    pub(crate) fn compared_with(&self, key: &str) -> Result<Vec<JobId>> {
         self.lock_names(vec![document_name(DocumentKind::Unique, key)])?;
-        Ok(self.firsts(&BTreeSet::from([key]))?.remove(key))
+        Ok(self.compared(&BTreeSet::from([key]))?.remove(key).unwrap_or_default())
     }
 
-    /// Makes `jobs` the first of their kinds, and sets the terms of those of their limits that are
-    /// locked, because they may differ.
-    pub(crate) fn put_own_documents(&mut self, jobs: &[NewJob], now: Timestamp) {
-        let own = || jobs.iter().filter_map(|job| Some((job, job.own.as_ref()?)));
-        for (job, own) in own() {
-            if let Some(unique) = &own.unique {
-                self.documents.put(DocumentKind::Unique, unique.key.clone(), job.job_id.to_string());
-            }
-        }
+    /// Sets the terms of those limits of new jobs that are locked, because they may differ.
+    pub(crate) fn set_own_limits(&mut self, jobs: &[NewJob], now: Timestamp) {
         for (key, terms) in limits_of(jobs) {
             if self.limits.get(&key).is_some() {
                 self.unblock_all_of(DocumentKind::Limit, &key);
@@ -249,18 +254,14 @@ impl PgTxn<'_> {
         self.limits.hold(self.session, changed.into_iter(), self.on_locked_limits())
     }
 
-    /// Removes the marks of removed jobs as the first of their kinds.
-    pub(crate) fn forget_firsts(&self, gone: &[Job]) -> Result<()> {
-        let firsts =
+    /// Removes removed jobs from the documents of their kinds.
+    pub(crate) fn forget_compared(&self, gone: &[Job]) -> Result<()> {
+        let unique =
             gone.iter().filter_map(|job| Some((job.ojs.as_ref()?.unique.clone()?, job.job_id.to_string())));
-        let (keys, ids): (Vec<String>, Vec<String>) = firsts.unzip();
+        let (keys, ids): (Vec<String>, Vec<String>) = unique.unzip();
         if keys.is_empty() {
             return Ok(());
         }
-        // A document that another transaction has locked is about to name another job.
-        let sql = "DELETE FROM agq.notes WHERE kind = $1 AND id IN (SELECT n.id FROM agq.notes AS n \
-             JOIN unnest($2::text[], $3::text[]) AS g (key, job_id) ON n.id = g.key AND n.json = g.job_id \
-             WHERE n.kind = $1 FOR UPDATE OF n SKIP LOCKED)";
-        self.session.run(query(sql).bind(DocumentKind::Unique.as_str()).bind(keys).bind(ids)).map(drop)
+        self.session.run(query(FORGET).bind(DocumentKind::Unique.as_str()).bind(keys).bind(ids)).map(drop)
     }
 }

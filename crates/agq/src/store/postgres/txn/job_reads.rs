@@ -39,11 +39,12 @@ macro_rules! locking {
 
 /// Statements that lock the jobs with the ids `$1`.
 pub(crate) const BY_ID: (Statement, Statement) = locking!("agq_live", "agq_ended", "$1::text[]");
-/// Statements that lock the jobs with the ids `$1`, and the first jobs of the kinds `$2`.
+/// Statements that lock the jobs with the ids `$1`, and those of the kinds `$2` that new jobs are
+/// compared with.
 pub(crate) const BY_ID_OR_KIND: (Statement, Statement) = locking!(
     "agq_live_of_kinds",
     "agq_ended_of_kinds",
-    "$1::text[] || ARRAY(SELECT json FROM agq.notes WHERE kind = 'unique' AND id = ANY ($2::text[]))"
+    "$1::text[] || ARRAY(SELECT unnest(string_to_array(json, ' ')) FROM agq.notes WHERE kind = 'unique' AND id = ANY ($2::text[]))"
 );
 const LIVE: &Statement = &BY_ID.0;
 const ENDED: &Statement = &BY_ID.1;

@@ -63,18 +63,18 @@ impl PgTxn<'_> {
         };
         let Some(before) = before.cloned() else { return Ok(Ok(None)) };
         if let Some(kind) = revived(&before, &next) {
-            let first = match self.first_of(kind)? {
-                Some(first) => self.job_now(&first, jobs)?,
-                None => None,
-            };
-            if let Err(rejection) = check_only(&decision.job_id, first.as_ref()) {
+            let mut compared: Vec<Job> = Vec::new();
+            for other in self.compared_with(kind)? {
+                compared.extend(self.job_now(&other, jobs)?);
+            }
+            if let Err(rejection) = check_only(&decision.job_id, &compared) {
                 return Ok(Err(rejection));
             }
             if let Some(checked) = &mut self.checked {
-                checked.firsts.insert(kind.to_owned(), decision.job_id.clone());
+                checked.compared.insert(kind.to_owned(), vec![decision.job_id.clone()]);
             }
-            let first = (vec![kind.to_owned()], vec![decision.job_id.to_string()]);
-            put(self.session, DocumentKind::Unique, first)?;
+            let document = (vec![kind.to_owned()], vec![decision.job_id.to_string()]);
+            put(self.session, DocumentKind::Unique, document)?;
         }
         if let Some(results) = &decision.results
             && let Err(rejection) = self.check_blobs(&results.blobs)?

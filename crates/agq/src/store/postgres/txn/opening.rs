@@ -18,7 +18,7 @@ use crate::store::{
             checked_actions::CheckReads,
             checks::Checks,
             claim_batch::ClaimReads,
-            documents::{FIRSTS, firsts_in, of_kinds},
+            documents::{COMPARED, compared_in, of_kinds},
             held_lanes::{HOLD_LANES, check_held},
             held_names::LOCK_NAMES,
             held_rows::{EXISTING, documents_in, naming},
@@ -34,8 +34,8 @@ use crate::store::{
 #[derive(Default)]
 pub(crate) struct OpeningReads {
     pub(crate) jobs: Option<JobReads>,
-    /// First jobs of the kinds of new jobs.
-    pub(crate) firsts: Option<HashMap<String, JobId>>,
+    /// Jobs that new jobs are compared with, by their kinds.
+    pub(crate) compared: Option<HashMap<String, Vec<JobId>>>,
     pub(crate) made: Option<MadeActions>,
     pub(crate) checks: Option<CheckReads>,
     /// Limits of new jobs, not locked.
@@ -50,7 +50,7 @@ pub(crate) struct OpeningReads {
 pub(crate) struct Opening {
     round_trip: RoundTrip,
     jobs: Vec<usize>,
-    firsts: Option<usize>,
+    compared: Option<usize>,
     lanes: Option<(usize, BTreeSet<i32>)>,
     made: Option<usize>,
     checks: Option<usize>,
@@ -92,7 +92,7 @@ impl Opening {
             }
             return;
         }
-        self.firsts = Some(self.round_trip.call(&FIRSTS, of_kinds(&checks.kinds)));
+        self.compared = Some(self.round_trip.call(&COMPARED, of_kinds(&checks.kinds)));
         let params =
             vec![Param::texts(ids.union(&checks.ids).copied()), Param::texts(checks.kinds.iter().copied())];
         let (live, ended) = &BY_ID_OR_KIND;
@@ -169,8 +169,8 @@ impl Opening {
         for place in self.jobs {
             reads.jobs.get_or_insert_default().add(&take(place)?)?;
         }
-        if let Some(place) = self.firsts {
-            reads.firsts = Some(firsts_in(&take(place)?)?);
+        if let Some(place) = self.compared {
+            reads.compared = Some(compared_in(&take(place)?)?);
         }
         if let Some((place, lanes)) = self.lanes {
             check_held(&take(place)?, lanes.len())?;

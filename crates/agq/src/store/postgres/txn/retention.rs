@@ -64,7 +64,7 @@ impl PgTxn<'_> {
         self.session.run(query(sql).bind(&ids))?;
         self.blobs.release(self.session, &[DocumentKind::JobBlobs, DocumentKind::JobInputs], &ids)?;
         self.remove_empty_actions(gone)?;
-        self.forget_firsts(gone)?;
+        self.forget_compared(gone)?;
         for job in gone {
             self.deltas.in_lane(job, -1);
             self.deltas.totals.now[job.status() as usize] -= 1;

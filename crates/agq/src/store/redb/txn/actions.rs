@@ -71,7 +71,7 @@ impl WriteTxn<'_> {
         accepted!(self.check_blobs(&new.blobs())?);
         let now = new.action.created_at;
         let admitted =
-            accepted!(deduplicate(&new.jobs, now, |job_id| self.job(job_id), |key| self.first_of(key))?);
+            accepted!(deduplicate(&new.jobs, now, |job_id| self.job(job_id), |key| self.compared_with(key))?);
         let is_whole = admitted.stands.is_empty();
         let jobs: Cow<'_, [NewJob]> = if is_whole {
             Cow::Borrowed(&new.jobs)
@@ -93,6 +93,9 @@ impl WriteTxn<'_> {
             self.append(&new.action, &new.needs, &new.terms, &jobs, now)?;
             for (kind, id, json) in &new.documents {
                 self.put_note(*kind, id, json);
+            }
+            for (key, json) in &admitted.documents {
+                self.put_note(DocumentKind::Unique, key, json);
             }
             for (job_id, blobs) in new.input_blobs.iter().filter(|(job_id, _)| admitted.adds(job_id)) {
                 self.set_input_blobs(job_id, blobs)?;
@@ -142,7 +145,7 @@ impl WriteTxn<'_> {
             self.tables.action_jobs.insert((action.action_id.as_str(), index), job_id.as_str());
             self.tables.inputs.insert(job_id.as_str(), &**input);
             self.put_job(None, &new.job(action, index, place, terms, now))?;
-            self.note_own(new, now)?;
+            self.set_own_limit(new, now)?;
         }
         let count = jobs.len() as u64;
         let tally = self.tally(&action.action_id)?.with_new(count);

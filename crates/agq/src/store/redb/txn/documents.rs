@@ -1,4 +1,4 @@
-//! Documents in a write transaction: limits, and the first jobs of unique keys.
+//! Documents in a write transaction: limits, and the jobs of unique keys.
 
 use agenix_protocol::{documents::to_json, ids::JobId, time::Timestamp};
 use agenix_rules::{
@@ -10,10 +10,8 @@ use redb::Error;
 use crate::store::{
     DocumentChange, DocumentKind, DocumentRule, UnusedRecords,
     claim_index::{Block, Constraint},
-    redb::{
-        schema::{Result, codec},
-        txn::WriteTxn,
-    },
+    dedup::{ids_in, without},
+    redb::{schema::Result, txn::WriteTxn},
     types::Ruled,
 };
 
@@ -114,18 +112,16 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Returns the first job with a unique key.
-    pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>> {
+    /// Returns the jobs with a unique key that a new one is compared with.
+    pub(crate) fn compared_with(&self, key: &str) -> Result<Vec<JobId>> {
         let note = self.tables.notes.get((DocumentKind::Unique.as_str(), key))?;
-        note.map(|note| codec::job_id(note.value())).transpose()
+        let ids = note.map(|note| ids_in(note.value())).transpose();
+        Ok(ids.map_err(|error| Error::Corrupted(error.to_string()))?.unwrap_or_default())
     }
 
-    /// Stores that a job is the first with its unique key, and sets its limit.
-    pub(crate) fn note_own(&mut self, new: &NewJob, now: Timestamp) -> Result<()> {
+    /// Sets the terms of the limit of a new job.
+    pub(crate) fn set_own_limit(&mut self, new: &NewJob, now: Timestamp) -> Result<()> {
         let Some(own) = &new.own else { return Ok(()) };
-        if let Some(unique) = &own.unique {
-            self.put_note(DocumentKind::Unique, &unique.key, new.job_id.as_str());
-        }
         let key = own.terms.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref());
         if let Some((key, terms)) = key.zip(own.limit) {
             let limit = self.limit(key)?;
@@ -136,11 +132,16 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Removes the mark that a job is the first with its unique key.
-    pub(crate) fn forget_first(&mut self, job: &Job) -> Result<()> {
+    /// Removes a job that is removed from the document of its unique key.
+    pub(crate) fn forget_compared(&mut self, job: &Job) -> Result<()> {
         let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.unique.as_deref()) else { return Ok(()) };
-        if self.first_of(key)?.as_ref() == Some(&job.job_id) {
-            self.tables.notes.remove((DocumentKind::Unique.as_str(), key));
+        let place = (DocumentKind::Unique.as_str(), key);
+        let known = self.tables.notes.get(place)?.map(|note| note.value().to_owned());
+        let Some(known) = known else { return Ok(()) };
+        match without(&known, &job.job_id) {
+            None => self.tables.notes.remove(place),
+            Some(rest) if rest != known => self.tables.notes.insert(place, rest.as_str()),
+            Some(_) => {}
         }
         Ok(())
     }

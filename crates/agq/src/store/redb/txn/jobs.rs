@@ -32,8 +32,11 @@ impl WriteTxn<'_> {
         let outcome = accepted!(rule(before.as_ref()));
         let (RuleOutcome::Changed(mut next), Some(before)) = (outcome, before) else { return Ok(Ok(None)) };
         if let Some(kind) = revived(&before, &next) {
-            let first = self.first_of(kind)?.map(|first| self.job(&first)).transpose()?.flatten();
-            accepted!(check_only(job_id, first.as_ref()));
+            let mut compared: Vec<Job> = Vec::new();
+            for other in self.compared_with(kind)? {
+                compared.extend(self.job(&other)?);
+            }
+            accepted!(check_only(job_id, &compared));
             self.put_note(DocumentKind::Unique, kind, job_id.as_str());
         }
         if let Some(results) = results {
@@ -141,7 +144,7 @@ impl WriteTxn<'_> {
         let id = job.job_id.as_str();
         self.cache.lanes.adjust_total(job.lane, -1);
         self.count_in_queue(job, -1);
-        self.forget_first(job)?;
+        self.forget_compared(job)?;
         self.tables.jobs.remove(id);
         self.tables.inputs.remove(id);
         self.tables.results.remove(id);
