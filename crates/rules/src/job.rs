@@ -40,7 +40,7 @@ pub use lease::{
 pub use ojs::{JobFailure, MAX_FAILURES_KEPT, Ojs, Progress, ReportedFailure};
 pub use ojs_report::{NOBODY, Reporter, acked, extended, nacked, progressed};
 pub use report::{
-    MAX_ERROR_BYTES, MAX_SNOOZES, Verdict, check_upload, counts_against_worker, updated, verdict,
+    MAX_ERROR_BYTES, MAX_SNOOZES, Verdict, check_upload, counts_against_worker, reporter_of, updated, verdict,
 };
 pub use state::JobState;
 pub use unique::{OnConflict, Unique, UniqueOutcome};

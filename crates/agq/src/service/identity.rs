@@ -4,14 +4,15 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::ids::WorkerId;
+use agenix_protocol::ids::{JobId, WorkerId};
 use agenix_rules::{
     capability::Abilities,
+    job,
     rejection::Rejection,
     worker::{self, Liveness, Worker},
 };
 
-use super::worker_health::begin_trial;
+use super::{lookup, worker_health::begin_trial};
 use crate::{
     app::{AppState, Caller},
     error::Result,
@@ -71,7 +72,8 @@ pub(crate) async fn reporter_id(app: &AppState, caller: &Caller) -> Result<Optio
     }
 }
 
-/// Returns the holder that reports: a worker or the connection.
+/// Returns the holder that reports: a worker or the connection. A job that the connection itself
+/// holds is reported by the connection, whatever this returns ([`job::reporter_of`]).
 pub(crate) async fn reporter(app: &AppState, caller: &Caller, named: Option<&WorkerId>) -> Result<Arc<str>> {
     let own = reporter_id(app, caller).await?;
     let Some(reporter_id) = worker::reporter(own.as_ref(), named)? else {
@@ -81,4 +83,17 @@ pub(crate) async fn reporter(app: &AppState, caller: &Caller, named: Option<&Wor
         return Err(Rejection::WorkerUnknown(reporter_id.clone()).into());
     }
     Ok(reporter_id.as_str().into())
+}
+
+/// Rejects a caller that does not hold the job, or no longer holds the attempt.
+pub(crate) async fn check_holder(
+    app: &AppState,
+    caller: &Caller,
+    job_id: &JobId,
+    attempt: u32,
+) -> Result<()> {
+    let who = reporter(app, caller, None).await?;
+    let record = lookup::job_record(app, job_id).await?;
+    let who = job::reporter_of(&record, &who, &caller.connection);
+    Ok(job::check_upload(&record, who, attempt)?)
 }

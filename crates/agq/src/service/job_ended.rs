@@ -26,15 +26,10 @@ pub(crate) async fn on_jobs_ended(app: &AppState, bulk: &BulkChange) -> Result<(
     Ok(())
 }
 
-/// `is_failure` counts for the quarantine of the worker, unless it is `None`.
-pub(crate) async fn on_report(
-    app: &AppState,
-    holder: &str,
-    change: &JobChange,
-    is_failure: Option<bool>,
-) -> Result<()> {
+/// `is_failure` counts for the quarantine of the worker that held the job, unless it is `None`.
+pub(crate) async fn on_report(app: &AppState, change: &JobChange, is_failure: Option<bool>) -> Result<()> {
     app.job_times.reported(change, app.clock.now());
-    if let Some(is_failure) = is_failure {
+    if let Some((holder, is_failure)) = change.before.holder.as_deref().zip(is_failure) {
         record_outcome(app, holder, &change.before, is_failure).await?;
     }
     on_job_ended(app, Some(change)).await

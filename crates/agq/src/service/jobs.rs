@@ -35,7 +35,7 @@ pub(crate) async fn report(
     update: JobUpdate,
     results: Option<String>,
 ) -> Result<()> {
-    let reporter = identity::reporter(app, caller, update.worker_id.as_ref()).await?;
+    let who = identity::reporter(app, caller, update.worker_id.as_ref()).await?;
     let status = update.status;
     let of_failure = results.as_deref().filter(|_| status == Some(Status::Failed));
     let of_failure = of_failure.map_or_else(Vec::new, read_results);
@@ -44,8 +44,11 @@ pub(crate) async fn report(
     // Ends are on disk before the reply, starts are not: a crash may repeat the report of a start.
     let is_end = update.status.is_some_and(Status::is_ended);
     let level = if is_end { AckLevel::Durable } else { AckLevel::Applied };
-    let (now, jitter, holder) = (app.clock.now(), app.clock.chance(), Arc::clone(&reporter));
-    let rule = for_existing(job_id, move |job| job::updated(job, &update, &holder, exit_code, now, jitter));
+    let (now, jitter, connection) = (app.clock.now(), app.clock.chance(), Arc::clone(&caller.connection));
+    let rule = for_existing(job_id, move |job| {
+        let reporter = job::reporter_of(job, &who, &connection);
+        job::updated(job, &update, reporter, exit_code, now, jitter)
+    });
     let mut results = results.map(|json| reported(json, is_end)).transpose()?;
     if let Some(results) = results.as_mut().filter(|_| lacks_memory) {
         results.next_needs = needs_with_more_memory(app, job_id).await?;
@@ -57,7 +60,7 @@ pub(crate) async fn report(
         Some(Status::Failed) if job::counts_against_worker(exit_code) => Some(true),
         _ => None,
     };
-    on_report(app, &reporter, &change, is_failure).await
+    on_report(app, &change, is_failure).await
 }
 
 /// Returns the needs of the next attempt of a job that lacked memory. `None` if they stay the same,
@@ -200,4 +203,68 @@ pub(crate) fn job_document(stored: StoredJob) -> Result<JobStatus, serde_json::E
 /// Empty if the form of the results is not that of agw.
 fn read_results(results: &str) -> Vec<TaskResult> {
     serde_json::from_str(results).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::{
+        blob::OutputStream,
+        documents::{JobUpdate, Status, parse},
+        ids::JobId,
+        request::UploadKey,
+    };
+    use bytes::Bytes;
+
+    use crate::{
+        app::{AppState, Caller, Submitter},
+        error::Result,
+        service::{action_submission, claims, lookup, plans, uploads, workers},
+        startup::services::without_tasks,
+    };
+
+    const PLAN: &[u8] = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#;
+    const ACTION: &[u8] = br#"{"action_id":"a","plan_id":"p","inputs":[{}]}"#;
+    const WORKER: &[u8] = br#"{"worker_id":"w","capabilities":["sort"]}"#;
+    const START: &[u8] = br#"{"status":"running","worker_id":"w","started_at":"2025-11-17T10:00:00Z"}"#;
+
+    fn connection(number: u64) -> Caller {
+        Caller::new(format!("connection:{number}").into(), number, "test", None)
+    }
+
+    /// Submits a job, and claims it in the name of the connection.
+    async fn claimed(app: &AppState, caller: &Caller) -> JobId {
+        plans::submit(app, Submitter::NOBODY, PLAN).await.unwrap();
+        action_submission::submit(app, Submitter::NOBODY, parse(ACTION).unwrap()).await.unwrap();
+        let claimed = claims::claim(app, caller, &["ready".parse().unwrap()], None, 1).await.unwrap();
+        let [claim] = claimed.try_into().ok().unwrap();
+        claim.take().job.job_id
+    }
+
+    async fn report(app: &AppState, caller: &Caller, job_id: &JobId, json: &[u8]) -> Result<()> {
+        let update: JobUpdate = parse(json).unwrap();
+        super::report(app, caller, job_id, update, None).await
+    }
+
+    #[tokio::test]
+    async fn connection_reports_a_job_that_it_holds_also_as_a_worker() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        let (registering, claiming) = (connection(1), connection(2));
+        workers::register(&app, &registering, parse(WORKER).unwrap()).await.unwrap();
+        let job_id = claimed(&app, &claiming).await;
+        let refused = report(&app, &connection(3), &job_id, START).await.unwrap_err().line();
+        assert_eq!(refused, "ERR Worker w cannot update job claimed by connection:2");
+        report(&app, &claiming, &job_id, START).await.unwrap();
+        assert!(lookup::job_record(&app, &job_id).await.unwrap().is_confirmed);
+
+        let later = Caller { registered: Some("w".parse().unwrap()), ..claiming };
+        let key =
+            UploadKey { job_id: job_id.clone(), attempt: 1, task_number: 1, stream: OutputStream::Stdout };
+        assert_eq!(uploads::write(&app, &later, &key, 0, Bytes::from_static(b"out")).await.unwrap(), 3);
+        for _repeated in 0..2 {
+            report(&app, &later, &job_id, br#"{"status":"completed","attempt":1}"#).await.unwrap();
+        }
+        let job = lookup::job_record(&app, &job_id).await.unwrap();
+        assert_eq!((job.status(), job.holder.as_deref()), (Status::Completed, Some("connection:2")));
+    }
 }

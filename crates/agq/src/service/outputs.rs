@@ -7,14 +7,10 @@ use agenix_protocol::{
     documents::{CapturedOutput, Status, TaskResult},
     ids::JobId,
 };
-use agenix_rules::{
-    blob::JobBlobs,
-    job::{self, Job},
-    rejection::Rejection,
-};
+use agenix_rules::{blob::JobBlobs, job::Job, rejection::Rejection};
 use bytes::Bytes;
 
-use super::{blobs, identity, job_output, lookup, peer_file::NO_PROCESS};
+use super::{blobs, identity::check_holder, job_output, lookup, peer_file::NO_PROCESS};
 use crate::{
     app::{AppState, Caller},
     blobs::BlobFile,
@@ -135,9 +131,7 @@ pub(crate) async fn read_input(
     hash: BlobHash,
     (offset, length): (u64, u64),
 ) -> Result<Option<OutputPiece>> {
-    let who = identity::reporter(app, caller, None).await?;
-    let record = lookup::job_record(app, job_id).await?;
-    job::check_upload(&record, &who, attempt)?;
+    check_holder(app, caller, job_id, attempt).await?;
     let json = app.store.document(DocumentKind::JobInputs, job_id.as_str()).await?;
     let named = json.map(|json| lookup::parse::<JobBlobs>("input blobs of job", job_id.as_str(), &json));
     if !named.transpose()?.is_some_and(|named| named.blobs.contains(&hash)) {

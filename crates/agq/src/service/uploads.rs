@@ -8,10 +8,10 @@ use agenix_protocol::{
     ids::ActionId,
     request::{OpenFile, UploadKey},
 };
-use agenix_rules::{blob::StoredBlob, job};
+use agenix_rules::blob::StoredBlob;
 use bytes::Bytes;
 
-use super::{blobs, identity, lookup, peer_file::PeerFile};
+use super::{blobs, identity::check_holder, peer_file::PeerFile};
 use crate::{
     app::{AppState, Caller},
     blobs::{
@@ -25,13 +25,6 @@ use crate::{
 /// Maximum number of bytes that one command copies, because the connection waits for the command.
 const MAX_COPIED_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Rejects a caller that does not hold the job, or no longer holds the attempt.
-async fn check_holder(app: &AppState, caller: &Caller, key: &UploadKey) -> Result<()> {
-    let who = identity::reporter(app, caller, None).await?;
-    let record = lookup::job_record(app, &key.job_id).await?;
-    Ok(job::check_upload(&record, &who, key.attempt)?)
-}
-
 /// Writes a piece of an upload. Returns the number of bytes of the upload.
 pub(crate) async fn write(
     app: &AppState,
@@ -40,7 +33,7 @@ pub(crate) async fn write(
     offset: u64,
     data: Bytes,
 ) -> Result<u64> {
-    check_holder(app, caller, key).await?;
+    check_holder(app, caller, &key.job_id, key.attempt).await?;
     write_piece(app, &key.into(), key.attempt, offset, data).await
 }
 
@@ -53,7 +46,7 @@ pub(crate) async fn copy(
     (offset, length): (u64, u64),
     file: OpenFile,
 ) -> Result<(u64, BlobHash)> {
-    check_holder(app, caller, key).await?;
+    check_holder(app, caller, &key.job_id, key.attempt).await?;
     let file = PeerFile::open(caller.process, file).await?;
     let end = offset.saturating_add(length.min(MAX_COPIED_BYTES));
     let storage = blobs::storage(app)?;
@@ -181,7 +174,7 @@ pub(crate) async fn commit(
     length: u64,
     hash: BlobHash,
 ) -> Result<()> {
-    check_holder(app, caller, key).await?;
+    check_holder(app, caller, &key.job_id, key.attempt).await?;
     commit_upload(app, &key.into(), key.attempt, length, hash).await
 }
 

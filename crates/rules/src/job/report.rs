@@ -72,6 +72,15 @@ pub fn updated(
     Ok(RuleOutcome::Changed(Box::new(next)))
 }
 
+/// Returns the name in which a client reports the job: `connection` if the connection of the client
+/// is the holder itself, and otherwise `who`.
+///
+/// A connection claims in its own name until it has a worker. It may report such a job after it has
+/// registered, and may name a worker in the report (worker spec §4.2, §4.3).
+pub fn reporter_of<'n>(job: &Job, who: &'n str, connection: &'n str) -> &'n str {
+    if job.holder.as_deref() == Some(connection) { connection } else { who }
+}
+
 fn check_holder(job: &Job, who: &str) -> Result<(), Rejection> {
     if !job.is_held_by(who) {
         let holder = job.holder.clone().unwrap_or_default();
