@@ -100,6 +100,14 @@ async def _(session):
     same(await value(other.ping()), True)
 
 
+@step("log in with AUTH on a connection without a password, as the RESP spec does in section 9")
+async def _(session):
+    settings = {"client_name": None} if MAJOR < 5 else tries_once(session.client_class)
+    client = await session.connect(password=None, **settings)
+    holds(await session.ask("AUTH", session.given.key, by=client), "the key was refused")
+    same(await value(client.ping()), True)
+
+
 @step("without a password nothing is answered")
 async def _(session):
     async def ask():

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use tracing::warn;
 
 use super::{
-    auth_errors::{AuthError, NO_KEY, WRONG_KEY},
+    auth_errors::{WRONG_KEY, no_key},
     dispatch::{self, QueuedCommand},
     outcome::Effect,
     subscriptions::Subscriptions,
@@ -105,7 +105,8 @@ impl RespSession {
             self.change(|caller| caller.is_introduced = true);
         }
         if !self.is_authenticated() && !matches!(name, "AUTH" | "HELLO" | "QUIT" | "RESET") {
-            return Err(Reply::Error(self.text_of(&NO_KEY).into()));
+            let text = no_key(self.app.settings.auth_errors, self.caller.is_introduced, args);
+            return Err(Reply::Error(text.into()));
         }
         let parsed = Request::parse_known(known, args).map_err(|error: RequestError| error.line());
         let allowed = parsed.and_then(|(command, request)| match self.allow(command, &request) {
@@ -215,12 +216,9 @@ impl RespSession {
         Ok(())
     }
 
-    fn text_of(&self, error: &AuthError) -> &'static str {
-        error.text(self.app.settings.auth_errors, self.caller.is_introduced)
-    }
-
     fn wrong_key(&self, delay: Duration) -> SessionAction {
-        SessionAction::Delay(Reply::Error(self.text_of(&WRONG_KEY).into()), delay)
+        let text = WRONG_KEY.text(self.app.settings.auth_errors, self.caller.is_introduced);
+        SessionAction::Delay(Reply::Error(text.into()), delay)
     }
 
     fn identify(&mut self, identity: Option<Identity>) {
