@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agenix_protocol::{
-    documents::{ActionStatus, WorkerRegistration, to_json},
+    documents::{WorkerRegistration, to_json},
     glob,
     ids::{ActionId, JobId, PlanId, WorkerId},
     request::{KeyCommand, Page},
@@ -17,7 +17,7 @@ use agenix_rules::{
     worker::{Liveness, Worker},
 };
 use bytes::Bytes;
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
 
 use super::{keyspace::refuse_reserved, queue};
 use crate::{
@@ -140,7 +140,8 @@ async fn value_of(app: &AppState, key: &[u8]) -> Result<VirtualKey> {
     match parts[..] {
         ["worker", id] => {
             let Ok(id) = WorkerId::new(id) else { return Ok(None) };
-            Ok(workers::status(app, &id).await?.map(|status| (hash(&status), None)))
+            let Some(status) = workers::status(app, &id).await? else { return Ok(None) };
+            Ok(Some((hash(&status)?, None)))
         }
         ["worker", id, part] => worker_part(app, id, part).await,
         ["capability", tool, "workers"] => {
@@ -156,14 +157,13 @@ async fn value_of(app: &AppState, key: &[u8]) -> Result<VirtualKey> {
         }
         ["action", id] => {
             let Ok(id) = ActionId::new(id) else { return Ok(None) };
-            let found = app.store.action(&id).await?;
-            let status = |(action, tally)| -> ActionStatus { action::status(&action, &tally) };
-            Ok(found.map(|found| (hash(&status(found)), None)))
+            let Some((action, tally)) = app.store.action(&id).await? else { return Ok(None) };
+            Ok(Some((hash(&action::status(&action, &tally))?, None)))
         }
         ["job", id] => {
             let Some(stored) = stored(app, id).await? else { return Ok(None) };
             let document = jobs::job_document(stored).map_err(|error| StoreError(error.to_string()))?;
-            Ok(Some((hash(&document), None)))
+            Ok(Some((hash(&document)?, None)))
         }
         ["job", id, "worker"] => {
             let Ok(id) = JobId::new(id) else { return Ok(None) };
@@ -211,15 +211,23 @@ async fn worker_part(app: &AppState, id: &str, part: &str) -> Result<VirtualKey>
     })
 }
 
-/// Leaves out nulls. Strings are unquoted; other values are JSON.
-fn hash(document: &impl serde::Serialize) -> VirtualValue {
-    let fields: Map<String, Value> = serde_json::from_str(&to_json(document)).unwrap_or_default();
-    let text = |value: Value| match value {
-        Value::String(text) => text,
-        other => other.to_string(),
-    };
-    let shown = fields.into_iter().filter(|(_, value)| !value.is_null());
-    VirtualValue::Hash(shown.map(|(name, value)| (name, text(value))).collect())
+/// Leaves out nulls. Strings are unquoted; other values keep their JSON text. A parsed value would
+/// change numbers, and cannot hold all that a submitter or a worker may send.
+fn hash(document: &impl serde::Serialize) -> Result<VirtualValue, StoreError> {
+    let unreadable = |error: serde_json::Error| StoreError(format!("the record cannot be read: {error}"));
+    let fields: BTreeMap<String, Box<RawValue>> =
+        serde_json::from_str(&to_json(document)).map_err(unreadable)?;
+    let mut shown: Vec<(String, String)> = Vec::new();
+    for (name, value) in fields {
+        match value.get() {
+            "null" => {}
+            text if text.starts_with('"') => {
+                shown.push((name, serde_json::from_str(text).map_err(unreadable)?));
+            }
+            json => shown.push((name, json.to_owned())),
+        }
+    }
+    Ok(VirtualValue::Hash(shown))
 }
 
 /// `pattern` has to begin with a kind of record. Jobs are not listed, because there may be
@@ -255,4 +263,28 @@ async fn names_of(app: &AppState, worker: &Worker) -> Result<Vec<String>> {
         names.extend(registration.capabilities.commands().map(|tool| format!("capability:{tool}:workers")));
     }
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::value::RawValue;
+
+    use super::{VirtualValue, hash};
+
+    #[test]
+    fn hash_keeps_the_text_of_every_value() {
+        let inputs = r#"{"z":18446744073709551616,"a":1.10,"b":1E5,"c":1e999,"d":"\ud800"}"#;
+        let nested = format!("{}{}", "[".repeat(127), "]".repeat(127));
+        let nested = nested.as_str();
+        let values = [("error", "null"), ("inputs", inputs), ("results", nested), ("status", r#""do\"ne""#)];
+        let document: BTreeMap<&str, Box<RawValue>> = values
+            .into_iter()
+            .map(|(name, json)| (name, RawValue::from_string(json.to_owned()).unwrap()))
+            .collect();
+        let VirtualValue::Hash(fields) = hash(&document).unwrap() else { panic!("it is not a hash") };
+        let expected = [("inputs", inputs), ("results", nested), ("status", "do\"ne")];
+        assert_eq!(fields, expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
+    }
 }
