@@ -140,11 +140,15 @@ impl Worker {
     }
 }
 
+/// Name of the connection in the records of all workers over HTTP, which have no connection.
+pub const NO_CONNECTION: &str = "http";
+
 /// Registers a worker on `connection`.
 ///
-/// A directive and a quarantine stay with a run of the worker, which `instance` identifies. Another
-/// run starts without them. The error is [`Rejection::WorkerIdTaken`] if the id belongs to a live
-/// worker on another open connection, and the registration is not of the same run.
+/// A directive and a quarantine stay with a run of the worker, which its connection or `instance`
+/// identifies. Another run starts without them. A worker without `instance` on another connection
+/// keeps a drain and a quarantine. The error is [`Rejection::WorkerIdTaken`] if the id belongs to a
+/// live worker on another open connection, and the registration is not of the same run.
 pub fn registered(
     known: Option<&Worker>,
     registration: &WorkerRegistration,
@@ -165,7 +169,12 @@ pub fn registered(
         return Err(Rejection::WorkerIdTaken);
     }
     // Directive and quarantine belong to a run of the worker, because another run may work well.
-    let same_run = known.filter(|known| known.instance.is_some() && known.instance == registration.instance);
+    let same_run = known.filter(|known| is_same_run(known, registration, connection));
+    // A worker without `instance` may have lost its connection (worker spec §5.1) or be a new run.
+    // If it was to exit, it is a new run.
+    let unnamed = known.filter(|known| known.instance.is_none() && registration.instance.is_none());
+    let kept = same_run.or(unnamed);
+    let told = kept.and_then(|known| known.told);
     let registered_at = known.map_or(now, |known| now.max(known.registered_at.plus_ms(1)));
     Ok(Worker {
         worker_id: registration.worker_id.clone(),
@@ -175,16 +184,23 @@ pub fn registered(
         registered_at,
         last_seen_at: now,
         connection: Some(connection.to_owned()),
-        told: same_run.and_then(|known| known.told),
-        quarantine: same_run.and_then(|known| known.quarantine.clone()),
+        told: told.filter(|told| same_run.is_some() || *told == Directive::Drain),
+        quarantine: kept.and_then(|known| known.quarantine.clone()),
         timed_out_jobs: known.map_or(0, |known| known.timed_out_jobs),
         max_concurrent_jobs: registration.max_concurrent_jobs,
         is_quiet: same_run.is_some_and(|known| known.is_quiet),
         silence_ms: None,
-        trial_at: same_run.and_then(|known| known.trial_at),
-        is_on_trial: same_run.is_some_and(|known| known.is_on_trial),
-        drained: same_run.and_then(|known| known.drained.clone()),
+        trial_at: kept.and_then(|known| known.trial_at),
+        is_on_trial: kept.is_some_and(|known| known.is_on_trial),
+        drained: kept.and_then(|known| known.drained.clone()),
     })
+}
+
+/// Returns true if the registration is certainly of the same run as the `known` record.
+fn is_same_run(known: &Worker, registration: &WorkerRegistration, connection: &str) -> bool {
+    let has_same_instance = known.instance.is_some() && known.instance == registration.instance;
+    let is_same_connection = connection != NO_CONNECTION && known.connection.as_deref() == Some(connection);
+    has_same_instance || (is_same_connection && !is_new_run(known, registration))
 }
 
 /// Checks that a connection registers one worker only; `registered` is its earlier one.

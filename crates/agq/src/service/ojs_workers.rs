@@ -10,7 +10,7 @@ use agenix_rules::{
     job,
     ojs::{MAX_MS, OJS_TAG, SILENCE_MS, VISIBILITY_MS},
     rejection::Rejection,
-    worker::{self, Directive, Worker},
+    worker::{self, Directive, NO_CONNECTION, Worker},
 };
 use serde_json::{Map, Value};
 
@@ -30,8 +30,6 @@ const MAX_LABELS: usize = 100;
 const CONCURRENCY: u32 = 10;
 /// Minimum time between two stored signs of life of a worker, in milliseconds.
 const SEEN_AGAIN_MS: u64 = 1000;
-/// Name of the connection in the records of all OJS workers, which have no connection.
-const NO_CONNECTION: &str = "http";
 
 pub(crate) struct HeartbeatReply {
     /// `running`, `quiet` or `terminate`.

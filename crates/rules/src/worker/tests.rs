@@ -6,8 +6,8 @@ use agenix_protocol::{
 };
 
 use super::{
-    Directive, Liveness, Worker, check_connection, dead, detached, directed, drained, heartbeat, is_new_run,
-    is_silent, quarantined, registered, reporter, with_longer_lease,
+    Directive, Liveness, NO_CONNECTION, Worker, check_connection, dead, detached, directed, drained,
+    heartbeat, is_new_run, is_silent, quarantined, registered, reporter, with_longer_lease,
 };
 use crate::{ojs::VISIBILITY_MS, rejection::Rejection};
 
@@ -111,6 +111,31 @@ fn directive_and_quarantine_stay_with_a_run() {
         Some("it fails")
     );
     assert!(directed(&dead(&worker()), None).is_err());
+}
+
+#[test]
+fn worker_without_instance_stays_drained_and_quarantined() {
+    let unnamed = WorkerRegistration { instance: None, ..registration("a") };
+    let again = |known: &Worker, connection| registered(Some(known), &unnamed, connection, NOW).unwrap();
+    let new = registered(None, &unnamed, "c1", NOW).unwrap();
+    let mark = DrainMark { by: "agx-scale".into(), at: NOW };
+    let by_program = drained(&new, mark).unwrap();
+    let bad = quarantined(&new, "it fails", NOW);
+    for (known, state) in [(&by_program, "draining"), (&bad, "quarantined")] {
+        let apart = detached(known, "c1").unwrap();
+        for after in [again(known, "c1"), again(&apart, "c2"), again(&dead(known), "c2")] {
+            assert_eq!(after.state(), state);
+            assert_eq!((&after.drained, after.trial_at), (&known.drained, known.trial_at));
+        }
+        let named = registered(Some(&apart), &registration("b"), "c2", NOW).unwrap();
+        assert_eq!((named.state(), named.drained), ("active", None), "{state}");
+    }
+    let leaving = directed(&new, Some(Directive::Terminate)).unwrap();
+    assert_eq!(again(&leaving, "c1").state(), "terminating");
+    let restarted = again(&detached(&leaving, "c1").unwrap(), "c2");
+    assert_eq!(restarted.state(), "active", "the process that was to exit is another one");
+    let over_http = Worker { connection: Some(NO_CONNECTION.into()), ..leaving };
+    assert_eq!(again(&over_http, NO_CONNECTION).state(), "active");
 }
 
 #[test]
