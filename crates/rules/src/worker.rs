@@ -11,7 +11,9 @@ mod introduction;
 mod trial;
 
 use introduction::check_words;
-pub use introduction::{MAX_DESCRIPTION_BYTES, check_capabilities, check_stats, shorten_descriptions};
+pub use introduction::{
+    MAX_DESCRIPTION_BYTES, check_capabilities, check_stats, listed_jobs, shorten_descriptions,
+};
 pub use trial::{TRIAL_AFTER_MS, judged, quarantined, tried, untried};
 
 use crate::{ojs::VISIBILITY_MS, rejection::Rejection};

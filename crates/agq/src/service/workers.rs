@@ -82,8 +82,8 @@ pub(crate) async fn heartbeat(
 
 /// A number in `active_jobs` names no job.
 fn active_job_ids(stats: &Map<String, Value>) -> Result<Vec<JobId>, Rejection> {
-    let listed = ["active_job_ids", "active_jobs"].into_iter().find_map(|field| stats.get(field)?.as_array());
-    let ids = listed.into_iter().flatten().map(|id| {
+    let listed = worker::listed_jobs(stats).map(|(_, ids)| ids).unwrap_or_default();
+    let ids = listed.iter().map(|id| {
         let text = id.as_str().ok_or("an id is not a string".to_owned());
         text.and_then(|text| JobId::new(text).map_err(|error| error.to_string()))
     });

@@ -107,14 +107,23 @@ fn check_sandbox(sandbox: &WorkerSandbox) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the size of the statistics, to store and show; ids of jobs have their own limit.
+/// Returns the name and the array of the field that lists the jobs of the worker: `active_job_ids`,
+/// or else `active_jobs`, which may also be the number of its jobs.
+pub fn listed_jobs(stats: &Map<String, Value>) -> Option<(&'static str, &[Value])> {
+    let array = |field: &'static str| Some((field, stats.get(field)?.as_array()?.as_slice()));
+    ["active_job_ids", "active_jobs"].into_iter().find_map(array)
+}
+
+/// Checks the size of the statistics, to store and show. The array of [`listed_jobs`] does not
+/// count, because the number of ids has a limit of its own.
 pub fn check_stats(stats: &Map<String, Value>) -> Result<(), Rejection> {
-    let is_counted = |field: &str| !matches!(field, "active_job_ids" | "active_jobs");
+    let listed = listed_jobs(stats).map(|(field, _)| field);
+    let is_counted = |field: &String| listed != Some(field.as_str());
     let counted: BTreeMap<&String, &Value> = stats.iter().filter(|(field, _)| is_counted(field)).collect();
     let bytes = to_json(&counted).len();
     if bytes > MAX_WORKER_STATS_BYTES {
         let text =
-            format!("they have {bytes} bytes of JSON without active_job_ids, max {MAX_WORKER_STATS_BYTES}");
+            format!("they have {bytes} bytes of JSON without the ids of jobs, max {MAX_WORKER_STATS_BYTES}");
         return Err(Rejection::InvalidStats(text));
     }
     Ok(())
@@ -195,6 +204,26 @@ mod tests {
         stats.insert("active_job_ids".into(), json!(vec!["0190a8f0-0000-7000-8000-000000000000"; 5000]));
         assert!(check_stats(&stats).is_ok(), "the ids of jobs have a bound of their own");
         assert!(check_stats(&object(MAX_WORKER_STATS_BYTES + 1)).is_err());
+    }
+
+    #[test]
+    fn only_the_field_that_lists_jobs_does_not_count_as_statistics() {
+        let long = Value::from("x".repeat(MAX_WORKER_STATS_BYTES));
+        let of = |fields: &[(&str, &Value)]| -> Map<String, Value> {
+            fields.iter().map(|(field, value)| ((*field).to_owned(), (*value).clone())).collect()
+        };
+        let (none, many) = (json!([]), json!([long]));
+        assert!(check_stats(&of(&[("active_jobs", &many)])).is_ok());
+        assert!(check_stats(&of(&[("active_jobs", &json!(2)), ("active_job_ids", &many)])).is_ok());
+        for fields in [
+            [("active_jobs", &long), ("active_job_ids", &none)],
+            [("active_jobs", &many), ("active_job_ids", &none)],
+            [("active_jobs", &none), ("active_job_ids", &long)],
+            [("active_jobs", &json!(2)), ("active_job_ids", &json!({"x": long}))],
+        ] {
+            let error = check_stats(&of(&fields)).unwrap_err().to_string();
+            assert!(error.ends_with("bytes of JSON without the ids of jobs, max 65536"), "{error}");
+        }
     }
 
     #[test]
