@@ -10,6 +10,9 @@ use bytes::Bytes;
 use super::{RespSession, SessionAction};
 use crate::auth::keyring::Role;
 
+/// Maximum number of bytes of the name of a client, and of the name and the version of its library.
+const MAX_NAME_BYTES: usize = 255;
+
 impl RespSession {
     pub(crate) fn hello(
         &mut self,
@@ -60,9 +63,9 @@ impl RespSession {
     }
 
     fn set_info(&self, attribute: &[u8], value: &[u8]) -> Reply {
-        let Some(value) = printable(value) else {
-            let line = "ERR lib-name cannot contain spaces, newlines or special characters.";
-            return Reply::Error(line.into());
+        let value = match checked("lib-name", value) {
+            Ok(value) => value,
+            Err(reply) => return reply,
         };
         self.app.connections.update(self.caller.number, |entry| {
             match attribute.to_ascii_lowercase().as_slice() {
@@ -76,11 +79,9 @@ impl RespSession {
 
     /// Lets the connection act as the worker of that id, if the name is a worker id (ADR 1).
     fn take_name(&mut self, name: &Bytes) -> Result<(), Reply> {
-        let Some(text) = printable(name) else {
-            let line = "ERR Client names cannot contain spaces, newlines or special characters.";
-            return Err(Reply::Error(line.into()));
-        };
-        self.name = name.clone();
+        let text = checked("Client names", name)?;
+        // Copy the bytes, because a slice would keep the whole read buffer alive.
+        self.name = Bytes::copy_from_slice(name);
         let worker = WorkerId::new(text.as_str()).ok();
         self.app.connections.update(self.caller.number, |entry| entry.name = text);
         self.change(|caller| caller.name = worker);
@@ -88,8 +89,30 @@ impl RespSession {
     }
 }
 
-/// Redis permits printable ASCII without spaces.
-fn printable(name: &[u8]) -> Option<String> {
-    let is_valid = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
-    is_valid.then(|| String::from_utf8_lossy(name).into_owned())
+/// Returns `name` as text, or the error about `what`. Redis permits printable ASCII without spaces.
+fn checked(what: &str, name: &[u8]) -> Result<String, Reply> {
+    if name.len() > MAX_NAME_BYTES {
+        return Err(Reply::Error(format!("ERR {what} cannot have more than {MAX_NAME_BYTES} bytes.")));
+    }
+    if !name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+        let line = format!("ERR {what} cannot contain spaces, newlines or special characters.");
+        return Err(Reply::Error(line));
+    }
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_NAME_BYTES, Reply, checked};
+
+    #[test]
+    fn names_of_clients_are_bounded() {
+        let name = "n".repeat(MAX_NAME_BYTES);
+        assert_eq!(checked("Client names", name.as_bytes()), Ok(name.clone()));
+        assert_eq!(
+            checked("lib-name", format!("{name}n").as_bytes()),
+            Err(Reply::Error("ERR lib-name cannot have more than 255 bytes.".into()))
+        );
+        assert!(checked("Client names", b"two words").is_err());
+    }
 }
