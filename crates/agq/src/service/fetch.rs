@@ -15,6 +15,7 @@ use crate::{
 use agenix_protocol::{
     documents::{OjsFetch, Quantities},
     ids::WorkerId,
+    limits::MAX_CLAIMED_QUEUES,
     request::BlockingWait,
 };
 use agenix_rules::{
@@ -41,6 +42,10 @@ pub(crate) async fn fetch(
     if request.queues.is_empty() {
         let text = "queues is empty: name at least one to fetch from";
         return Err(Rejection::InvalidJob(text.into()).into());
+    }
+    if request.queues.len() > MAX_CLAIMED_QUEUES {
+        let text = format!("queues has {} queues, max {MAX_CLAIMED_QUEUES}", request.queues.len());
+        return Err(Rejection::InvalidJob(text).into());
     }
     request.queues.iter().try_for_each(|queue| queues::check(queue).map(drop))?;
     check_visibility(request.visibility_timeout_ms)?;

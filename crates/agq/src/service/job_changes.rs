@@ -1,6 +1,9 @@
 //! Rules applied to one job or to many jobs. `jobs` and `actions` also follow up the ends of jobs.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use agenix_protocol::{
     ids::{JobId, WorkerId},
@@ -126,7 +129,7 @@ pub(crate) async fn reclaim(
     worker_id: &WorkerId,
     has: Option<Vec<JobId>>,
 ) -> Result<BulkChange> {
-    let has: Option<Arc<[JobId]>> = has.map(Into::into);
+    let has: Option<Arc<HashSet<JobId>>> = has.map(|has| Arc::new(has.into_iter().collect()));
     let now = app.clock.now();
     decide_all(app, worker_id.as_str(), || {
         let (holder, has) = (worker_id.clone(), has.clone());

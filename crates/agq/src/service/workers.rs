@@ -23,7 +23,7 @@ use crate::{
     store::{AckLevel, RuleResult, StoreError},
 };
 
-/// Maximum number of jobs in a heartbeat.
+/// Maximum number of jobs in a heartbeat or a registration.
 pub(crate) const MAX_ACTIVE: usize = 10_000;
 
 /// Jobs that an earlier run held go to other workers, but for those that the registration names.
@@ -35,6 +35,10 @@ pub(crate) async fn register(
     worker::shorten_descriptions(&mut registration);
     let worker_id = registration.worker_id.clone();
     identity::check_own(caller, &worker_id)?;
+    if registration.active_job_ids.as_ref().is_some_and(|jobs| jobs.len() > MAX_ACTIVE) {
+        let text = format!("active_job_ids: more than {MAX_ACTIVE} ids");
+        return Err(Rejection::InvalidRegistration(text).into());
+    }
     let known = app.store.worker(&worker_id).await?;
     let is_new_run = known.is_some_and(|known| worker::is_new_run(&known, &registration));
     let has = registration.active_job_ids.take().or(is_new_run.then(Vec::new));
@@ -236,7 +240,25 @@ pub(crate) async fn status(app: &AppState, worker_id: &WorkerId) -> Result<Optio
 
 #[cfg(test)]
 mod tests {
-    use super::active_job_ids;
+    use agenix_protocol::documents::WorkerRegistration;
+
+    use super::{MAX_ACTIVE, active_job_ids, register};
+    use crate::{app::Caller, startup::services::without_tasks};
+
+    #[tokio::test]
+    async fn registration_lists_a_bounded_number_of_jobs() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        let caller = Caller::new("connection:1".into(), 1, "test", None);
+        let with = |count: usize| {
+            let jobs = (0..count).map(|number| format!("j{number}").parse().unwrap()).collect();
+            let registration = WorkerRegistration::of("w".parse().unwrap());
+            WorkerRegistration { active_job_ids: Some(jobs), ..registration }
+        };
+        register(&app, &caller, with(MAX_ACTIVE)).await.unwrap();
+        let refused = register(&app, &caller, with(MAX_ACTIVE + 1)).await.unwrap_err().line();
+        assert_eq!(refused, "ERR Invalid worker registration: active_job_ids: more than 10000 ids");
+    }
 
     #[test]
     fn heartbeat_accepts_active_jobs_as_a_number_or_a_list() {

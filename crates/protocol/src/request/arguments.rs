@@ -3,7 +3,9 @@
 use bytes::Bytes;
 
 use super::RequestError;
-use crate::{documents::Status, ids::QueueName, reserved_keys::queue_of, time::Timestamp};
+use crate::{
+    documents::Status, ids::QueueName, limits::MAX_CLAIMED_QUEUES, reserved_keys::queue_of, time::Timestamp,
+};
 
 pub(super) fn text(arg: &Bytes) -> Result<String, RequestError> {
     let wrong = |_| RequestError::Arguments("an argument is not UTF-8 text".into());
@@ -29,6 +31,15 @@ where
 pub(super) fn queue(arg: &Bytes) -> Result<QueueName, RequestError> {
     let name = text(arg)?;
     QueueName::new(queue_of(&name)).map_err(|error| RequestError::Arguments(error.to_string()))
+}
+
+/// Checks the number of queues of a claim.
+pub(super) fn check_queues(count: usize) -> Result<(), RequestError> {
+    if count > MAX_CLAIMED_QUEUES {
+        let text = format!("a claim has {count} queues, max {MAX_CLAIMED_QUEUES}: use several claims");
+        return Err(RequestError::Arguments(text));
+    }
+    Ok(())
 }
 
 pub(super) fn count(arg: &Bytes) -> Result<usize, RequestError> {

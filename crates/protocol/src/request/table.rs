@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{
     BlockingWait, Request, RequestError, Secret,
-    arguments::{count, id_of, is_word, queue, status, text, texts},
+    arguments::{check_queues, count, id_of, is_word, queue, status, text, texts},
     backup,
     command::{AgentAccess, Command, CommandAccess, CommandKind},
     keys::{KEY_COMMANDS, integer_of},
@@ -287,6 +287,7 @@ fn job_claim(args: &[Bytes]) -> Result<Request, RequestError> {
             if count == 0 {
                 return Err(RequestError::Refused("value is out of range, must be positive"));
             }
+            check_queues(queues.len())?;
             let queues = queues.iter().map(queue).collect::<Result<_, _>>()?;
             Ok(Request::JobClaim { queues, timeout, count })
         }

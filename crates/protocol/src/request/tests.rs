@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::{BlockingWait, Command, Concurrency, Request};
+use crate::limits::MAX_CLAIMED_QUEUES;
 
 fn words(line: &str) -> Vec<Bytes> {
     line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
@@ -157,6 +158,18 @@ fn claim_needs_a_count_and_a_queue() {
     assert_eq!(error("JOB.CLAIM 1 COUNT 0 ready"), "ERR value is out of range, must be positive");
     assert!(error("JOB.CLAIM 1 COUNT few ready").ends_with("a count is not a whole number, 0 or more"));
     assert!(error("JOB.CLAIM 1 COUNT 1 a*b").contains("queue 'a*b' is not valid"));
+}
+
+#[test]
+fn queues_of_a_claim_are_bounded() {
+    let (queues, lists) = (|count: usize| " queue:q".repeat(count), " list".repeat(MAX_CLAIMED_QUEUES + 1));
+    let refused = "ERR Invalid arguments: a claim has 1001 queues, max 1000: use several claims";
+    for (before, after) in [("JOB.CLAIM 1 COUNT 1", ""), ("BRPOP", " 1"), ("BLPOP", " 1")] {
+        let claim = |count: usize| parse(&format!("{before}{}{after}", queues(count)));
+        assert!(claim(MAX_CLAIMED_QUEUES).is_ok(), "{before}");
+        assert_eq!(claim(MAX_CLAIMED_QUEUES + 1), Err(refused.to_owned()), "{before}");
+    }
+    assert!(parse(&format!("BRPOP{lists} 1")).is_ok(), "lists are not claimed");
 }
 
 #[test]

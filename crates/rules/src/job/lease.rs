@@ -1,6 +1,8 @@
 //! Claims and leases of jobs: how a claim begins, how its lease is extended, and how a claim ends
 //! without a report.
 
+use std::collections::HashSet;
+
 use agenix_protocol::{ids::JobId, time::Timestamp};
 
 use super::{
@@ -153,7 +155,7 @@ pub fn staged_again(job: &Job, (holder, attempt): (&str, u32), now: Timestamp) -
 /// Without a list, the holder counts as having the jobs that it has reported. Any other job goes to
 /// other workers: a reported job was lost with an earlier run of the worker, and an unreported job
 /// was never received.
-pub fn reclaimed(job: &Job, holder: &str, has: Option<&[JobId]>, now: Timestamp) -> RuleOutcome {
+pub fn reclaimed(job: &Job, holder: &str, has: Option<&HashSet<JobId>>, now: Timestamp) -> RuleOutcome {
     let has_it = has.map_or(job.is_confirmed, |has| has.contains(&job.job_id));
     match (has_it, job.is_confirmed) {
         (true, _) => renewed(job, holder),

@@ -1,5 +1,7 @@
 //! Tests of the lifecycle of jobs.
 
+use std::collections::HashSet;
+
 use agenix_protocol::{
     documents::{JobUpdate, Plan, Status, parse},
     time::Timestamp,
@@ -163,10 +165,11 @@ fn attempt_fails_at_its_timeout() {
 fn reclaimed_keeps_listed_jobs_and_gives_back_unreceived_ones() {
     let (claimed, started) = (running(0), after(&running(0), Status::Running));
     assert_eq!(reclaimed(&started, "w", None, T1), RuleOutcome::Unchanged);
-    assert!(changed(reclaimed(&claimed, "w", Some(&["j".parse().unwrap()]), T1)).is_confirmed);
+    let (listed, none) = (HashSet::from(["j".parse().unwrap()]), HashSet::new());
+    assert!(changed(reclaimed(&claimed, "w", Some(&listed), T1)).is_confirmed);
     let back = |outcome| changed(outcome).losses;
     assert_eq!(back(reclaimed(&claimed, "w", None, T1)), 0, "a claim that never arrived costs nothing");
-    assert_eq!(back(reclaimed(&started, "w", Some(&[]), T1)), 1, "a lost job may have killed its worker");
+    assert_eq!(back(reclaimed(&started, "w", Some(&none), T1)), 1, "a lost job may have killed its worker");
 }
 
 #[test]

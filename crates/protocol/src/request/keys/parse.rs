@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{BlockingPop, Conditions, Expiry, KeyCommand, ListEnd, SetOptions, Span, ZAddOptions};
 use crate::{
-    request::{BlockingWait, Request, RequestError},
+    request::{BlockingWait, Request, RequestError, arguments::check_queues},
     time::Timestamp,
 };
 
@@ -189,6 +189,7 @@ pub(super) fn blmove(args: &[Bytes]) -> Parsed {
 pub(super) fn blocking_pop(args: &[Bytes], from: ListEnd) -> Parsed {
     let Some((timeout, keys @ [_, ..])) = args.split_last() else { return Err(RequestError::Syntax) };
     let timeout = BlockingWait::parse(timeout)?;
+    check_queues(keys.iter().filter(|key| key.starts_with(b"queue:")).count())?;
     Ok(Request::BlockingPop(BlockingPop { keys: keys.to_vec(), from, to: None, timeout }))
 }
 
