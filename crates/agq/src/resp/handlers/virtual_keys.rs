@@ -45,8 +45,11 @@ type VirtualKey = Option<(VirtualValue, Option<u64>)>;
 pub(crate) async fn answer(app: &AppState, command: &KeyCommand) -> CommandResult {
     match command {
         KeyCommand::Keys { pattern } => Ok(Reply::bulks(names(app, pattern).await?)),
-        KeyCommand::Scan { pattern, .. } => {
-            let found = names(app, pattern.as_deref().unwrap_or_default()).await?;
+        KeyCommand::Scan { pattern, kind, .. } => {
+            let mut found = names(app, pattern.as_deref().unwrap_or_default()).await?;
+            if let Some(kind) = kind {
+                found.retain(|name| kind.eq_ignore_ascii_case(type_of_listed(name).as_bytes()));
+            }
             Ok(Reply::Array(vec![Reply::bulk("0"), Reply::bulks(found)]))
         }
         KeyCommand::Exists { keys } => exists(app, keys).await,
@@ -81,7 +84,11 @@ async fn read(app: &AppState, command: &KeyCommand, key: &Bytes) -> CommandResul
         (KeyCommand::Ttl { .. }, _) => Ok(Reply::Integer(ttl(1000))),
         (KeyCommand::PTtl { .. }, _) => Ok(Reply::Integer(ttl(1))),
         (KeyCommand::Type { .. }, _) => Ok(Reply::Simple(type_of(&value).into())),
-        (KeyCommand::Get { .. } | KeyCommand::HGet { .. }, None) => Ok(Reply::Nil),
+        (KeyCommand::Get { .. } | KeyCommand::HGet { .. } | KeyCommand::ZScore { .. }, None) => {
+            Ok(Reply::Nil)
+        }
+        (KeyCommand::LLen { .. } | KeyCommand::ZCard { .. }, None) => Ok(Reply::Integer(0)),
+        (KeyCommand::LRange { .. } | KeyCommand::ZRange { .. }, None) => Ok(Reply::Array(Vec::new())),
         (KeyCommand::Get { .. }, Some((VirtualValue::Text(text), _))) => Ok(Reply::bulk(text.clone())),
         (KeyCommand::MGet { .. }, Some((VirtualValue::Text(text), _))) => Ok(Reply::bulks([text.clone()])),
         (KeyCommand::MGet { .. }, _) => Ok(Reply::Array(vec![Reply::Nil])),
@@ -117,6 +124,17 @@ fn type_of(key: &VirtualKey) -> &'static str {
     }
 }
 
+/// Returns the type of a key that [`names`] lists, which follows from its name.
+fn type_of_listed(name: &str) -> &'static str {
+    let (prefix, rest) = name.split_once(':').unwrap_or_default();
+    match prefix {
+        "action" => "hash",
+        "worker" if !rest.contains(':') => "hash",
+        "capability" => "set",
+        _ => "string",
+    }
+}
+
 async fn exists(app: &AppState, keys: &[Bytes]) -> CommandResult {
     let mut count = 0;
     for key in keys {
@@ -136,6 +154,12 @@ async fn value_of(app: &AppState, key: &[u8]) -> Result<VirtualKey> {
         return Ok(claimed_queue(key).map(|_| (VirtualValue::Queue, None)));
     }
     let Ok(key) = std::str::from_utf8(key) else { return Ok(None) };
+    // The name of a capability may have colons.
+    if let Some(tool) = key.strip_prefix("capability:").and_then(|rest| rest.strip_suffix(":workers")) {
+        let workers = challenges::workers_with(app, tool).await?;
+        let ids: Vec<String> = workers.into_iter().map(|worker| worker.worker_id.into()).collect();
+        return Ok((!ids.is_empty()).then_some((VirtualValue::Set(ids), None)));
+    }
     let parts: Vec<&str> = key.split(':').collect();
     match parts[..] {
         ["worker", id] => {
@@ -144,11 +168,6 @@ async fn value_of(app: &AppState, key: &[u8]) -> Result<VirtualKey> {
             Ok(Some((hash(&status)?, None)))
         }
         ["worker", id, part] => worker_part(app, id, part).await,
-        ["capability", tool, "workers"] => {
-            let workers = challenges::workers_with(app, tool).await?;
-            let ids: Vec<String> = workers.into_iter().map(|worker| worker.worker_id.into()).collect();
-            Ok((!ids.is_empty()).then_some((VirtualValue::Set(ids), None)))
-        }
         ["plan", id] => {
             let Ok(id) = PlanId::new(id) else { return Ok(None) };
             let Some(plan) = app.store.plan(&id).await? else { return Ok(None) };
@@ -269,9 +288,67 @@ async fn names_of(app: &AppState, worker: &Worker) -> Result<Vec<String>> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use agenix_protocol::{documents::parse, request::Request, resp::Reply};
+    use bytes::Bytes;
     use serde_json::value::RawValue;
 
-    use super::{VirtualValue, hash};
+    use super::{VirtualValue, answer, hash};
+    use crate::{
+        app::{AppState, Caller},
+        resp::outcome::CommandResult,
+        service::workers,
+        startup::services::without_tasks,
+    };
+
+    async fn ask(app: &AppState, line: &str) -> CommandResult {
+        let args: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+        let Ok((_, Request::Key(command))) = Request::parse(&args) else { panic!("it reads no key: {line}") };
+        answer(app, &command).await
+    }
+
+    fn page(names: &[&'static str]) -> Reply {
+        let names = names.iter().map(|name| Bytes::from_static(name.as_bytes()));
+        Reply::Array(vec![Reply::bulk("0"), Reply::bulks(names)])
+    }
+
+    #[tokio::test]
+    async fn virtual_keys_are_listed_by_type_and_read_with_colons() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        let caller = Caller::new("connection:1".into(), 1, "test", None);
+        let registration = parse(br#"{"worker_id":"w","capabilities":["a:b","sort"]}"#).unwrap();
+        workers::register(&app, &caller, registration).await.unwrap();
+        let pages: [(&str, &[&'static str]); 4] = [
+            ("SCAN 0 MATCH worker:* TYPE HASH", &["worker:w"]),
+            ("SCAN 0 MATCH worker:* TYPE string", &["worker:w:alive", "worker:w:metadata"]),
+            ("SCAN 0 MATCH capability:* TYPE set", &["capability:a:b:workers", "capability:sort:workers"]),
+            ("SCAN 0 MATCH worker:* TYPE list", &[]),
+        ];
+        for (line, names) in pages {
+            assert_eq!(ask(&app, line).await.unwrap(), page(names), "{line}");
+        }
+        let listed = ask(&app, "TYPE capability:a:b:workers").await.unwrap();
+        assert_eq!(listed, Reply::Simple("set".into()));
+        let members = ask(&app, "SMEMBERS capability:a:b:workers").await.unwrap();
+        assert_eq!(members, Reply::Set(vec![Reply::bulk("w")]));
+        assert_eq!(ask(&app, "EXISTS capability:a:workers").await.unwrap(), Reply::Integer(0));
+    }
+
+    #[tokio::test]
+    async fn reserved_name_without_a_record_is_read_as_a_missing_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        for (line, expected) in [
+            ("LLEN worker:nobody", Reply::Integer(0)),
+            ("ZCARD plan:nothing", Reply::Integer(0)),
+            ("ZSCORE plan:nothing m", Reply::Nil),
+            ("LRANGE job:nothing 0 -1", Reply::Array(Vec::new())),
+            ("ZRANGE action:nothing 0 -1", Reply::Array(Vec::new())),
+        ] {
+            assert_eq!(ask(&app, line).await.unwrap(), expected, "{line}");
+        }
+        assert!(ask(&app, "LRANGE queue:ready 0 -1").await.is_err(), "a queue is no list");
+    }
 
     #[test]
     fn hash_keeps_the_text_of_every_value() {
