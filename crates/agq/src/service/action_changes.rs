@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{app::AppState, error::Result, store::ActionRule};
 
-/// Prevents the addition of jobs for good.
+/// Prevents the addition of jobs for good, after the jobs of the submission.
 pub(crate) async fn close(app: &AppState, action_id: &ActionId) -> Result<()> {
-    chunked_submission::finish(app, action_id).await?;
+    drop(chunked_submission::finished_action(app, action_id).await?);
     let id = action_id.clone();
     let rule: ActionRule = Box::new(move |action: Option<&Action>| {
         Ok(action::closed(action.ok_or_else(|| Rejection::ActionNotFound(id.clone()))?))

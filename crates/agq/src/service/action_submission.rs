@@ -183,8 +183,7 @@ pub(crate) async fn add_inputs(
     inputs: Vec<Box<RawValue>>,
     at: Option<u64>,
 ) -> Result<u64> {
-    chunked_submission::finish(app, action_id).await?;
-    let (action, _) = lookup::action(app, action_id).await?;
+    let action = chunked_submission::finished_action(app, action_id).await?;
     if let Some(agent) = by.agent {
         agent.terms.check_queue(&action.queue)?;
     }

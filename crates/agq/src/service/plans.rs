@@ -129,7 +129,7 @@ pub(crate) fn without_literal_env(stored: StoredPlan) -> Result<StoredPlan> {
 /// asks.
 pub(crate) async fn delete(app: &AppState, by: Submitter<'_>, plan_id: &PlanId) -> Result<bool> {
     // Inputs that are not stored yet need their plan.
-    chunked_submission::finish_all(app).await?;
+    chunked_submission::finish_all_of(app, plan_id).await?;
     let only_of = by.agent.map(|agent| agent.owner.clone());
     Ok(app.store.delete_plan(plan_id, only_of).await??)
 }

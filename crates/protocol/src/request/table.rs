@@ -109,7 +109,7 @@ pub(super) static COMMANDS: &[Command] = &[
         "Lists actions.", action_list).for_owners(),
     row("ACTION.ADD", -3, Steps, Client, "<action_id> <inputs_json> [AT <index>]", "Adds inputs to an open action.",
         |args| Ok(Request::ActionAdd { action_id: id_of(&args[0])?, inputs: args[1].clone(), at: at(&args[2..])? })).for_owners(),
-    row("ACTION.CLOSE", 2, Write, Client, "<action_id>", "Closes an action: it gets no more inputs.",
+    row("ACTION.CLOSE", 2, Steps, Client, "<action_id>", "Closes an action: it gets no more inputs.",
         |args| Ok(Request::ActionClose { action_id: id_of(&args[0])? })).for_owners(),
     row("ACTION.CANCEL", -2, Steps, Client, "<action_id> [UNSTARTED]", "Cancels every job of an action that has not ended.",
         |args| match args {

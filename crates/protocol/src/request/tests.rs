@@ -126,6 +126,13 @@ fn lmove_runs_alone_on_its_connection() {
 }
 
 #[test]
+fn close_of_an_action_runs_alone_because_it_waits_for_the_inputs_that_are_being_stored() {
+    for line in ["ACTION.ADD a []", "ACTION.CLOSE a", "ACTION.CANCEL a"] {
+        assert_eq!(flow(line), Concurrency::Alone, "{line}");
+    }
+}
+
+#[test]
 fn pop_of_a_queue_is_a_claim_with_and_without_blocking() {
     let pops = ["RPOP queue:ready", "LPOP queue:gpu", "BRPOP queue:gpu queue:ready 1", "BLPOP queue:ready 0"];
     for claim in pops.into_iter().chain(["JOB.CLAIM 0 COUNT 1 ready"]) {

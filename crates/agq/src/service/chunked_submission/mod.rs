@@ -14,7 +14,7 @@ use std::{cmp::Ordering, collections::HashMap, mem::take};
 
 use agenix_protocol::{
     documents::{Plan, to_json},
-    ids::ActionId,
+    ids::{ActionId, PlanId},
 };
 use agenix_rules::{
     action::{self, Action},
@@ -25,6 +25,7 @@ use agenix_rules::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tracing::{error, warn};
 
 use super::{approvals, lookup};
 use crate::{
@@ -47,9 +48,9 @@ struct PendingSubmission {
     places: Vec<u64>,
 }
 
-/// Returns the number of jobs, less than `count` if the action halts meanwhile, and true if they
-/// are staged. Idempotent. `booking` books all jobs with the first write, given the number of jobs
-/// of later ones.
+/// Returns the number of jobs, and true if they are staged. The number is less than `count` if the
+/// action halts meanwhile, or if its plan is rejected. Idempotent. `booking` books all jobs with
+/// the first write, given the number of jobs of later ones.
 pub(crate) async fn store(
     app: &AppState,
     action: Action,
@@ -65,14 +66,18 @@ pub(crate) async fn store(
     let added = app.store.add_action(NewAction { booking: booking(later), ..first }).await??;
     finish(app, &action.action_id).await?;
     let known = app.store.action(&action.action_id).await?.map(|(known, _)| known);
-    let stored = match known.as_ref().filter(|known| known.halted.is_some()) {
-        Some(halted) => count.min(usize::try_from(halted.total_jobs).unwrap_or(usize::MAX)),
-        None => count,
-    };
+    let total =
+        known.as_ref().map_or(usize::MAX, |known| usize::try_from(known.total_jobs).unwrap_or(usize::MAX));
+    let stored = count.min(total);
     let is_stored = match known {
-        _ if added == AddOutcome::New => true,
+        Some(known) if added == AddOutcome::New => {
+            if stored < count && known.halted.is_none() && !is_staged {
+                return Err(Rejection::ActionNotOpen(known.action_id).into());
+            }
+            true
+        }
         Some(known) => is_stored(app, &known, &action, plan, pieces, count).await?,
-        None => false,
+        None => added == AddOutcome::New,
     };
     if is_stored { Ok((stored, is_staged)) } else { Err(Rejection::ActionExists(action.action_id).into()) }
 }
@@ -138,9 +143,24 @@ pub(crate) async fn finish(app: &AppState, action_id: &ActionId) -> Result<()> {
     store_pieces(app, action_id, usize::MAX).await
 }
 
-pub(crate) async fn finish_all(app: &AppState) -> Result<()> {
+/// Returns an action after the last piece of its submission. The action is read first, because one
+/// write stores an action and the documents of its pieces: an action that is found has them.
+pub(crate) async fn finished_action(app: &AppState, action_id: &ActionId) -> Result<Action> {
+    let (action, _) = lookup::action(app, action_id).await?;
+    if app.store.document(DocumentKind::Arriving, action_id.as_str()).await?.is_none() {
+        return Ok(action);
+    }
+    finish(app, action_id).await?;
+    Ok(lookup::action(app, action_id).await?.0)
+}
+
+/// Stores the remaining pieces of all actions of a plan.
+pub(crate) async fn finish_all_of(app: &AppState, plan_id: &PlanId) -> Result<()> {
     for action_id in pending_submissions(app).await? {
-        finish(app, &action_id).await?;
+        let found = app.store.action(&action_id).await?;
+        if found.is_some_and(|(action, _)| action.plan_id == *plan_id) {
+            finish(app, &action_id).await?;
+        }
     }
     Ok(())
 }
@@ -150,14 +170,21 @@ pub(crate) async fn finish_all(app: &AppState) -> Result<()> {
 pub(crate) struct StalledSubmissions(HashMap<ActionId, u64>);
 
 impl StalledSubmissions {
-    /// A submission that has not grown since the last round has lost its task.
+    /// A submission that has not grown since the last round has lost its task. One that cannot be
+    /// continued does not stop the others.
     pub(crate) async fn continue_stalled(&mut self, app: &AppState) -> Result<()> {
         let before = take(&mut self.0);
         for action_id in pending_submissions(app).await? {
             let found = app.store.action(&action_id).await?;
             let total_jobs = found.map_or(0, |(action, _)| action.total_jobs);
-            if before.get(&action_id) == Some(&total_jobs) {
-                store_pieces(app, &action_id, PIECES_A_ROUND).await?;
+            if before.get(&action_id) == Some(&total_jobs)
+                && let Err(error) = store_pieces(app, &action_id, PIECES_A_ROUND).await
+            {
+                error!(
+                    %action_id,
+                    %error,
+                    "the remaining inputs could not be stored; the next round tries again"
+                );
             }
             self.0.insert(action_id, total_jobs);
         }
@@ -191,15 +218,34 @@ async fn store_pieces(app: &AppState, action_id: &ActionId, limit: usize) -> Res
             // Another task has stored all pieces meanwhile.
             return Ok(());
         };
-        let plan = lookup::plan(app, &action.plan_id).await?;
-        match add_piece(app, &action, &plan, &InputChunk { place, json }).await {
-            Err(CommandError::Rejected(
-                Rejection::ActionHalted { .. } | Rejection::ApprovalDecided { .. },
-            )) => return complete(app, action_id, &pending).await,
+        match store_piece(app, &action, &InputChunk { place, json }).await {
+            // The piece would be rejected for ever.
+            Err(CommandError::Rejected(rejection)) => {
+                log_end(action_id, &rejection);
+                return complete(app, action_id, &pending).await;
+            }
             added => added?,
         };
     }
     if left.len() > limit { Ok(()) } else { complete(app, action_id, &pending).await }
+}
+
+async fn store_piece(app: &AppState, action: &Action, piece: &InputChunk) -> Result<u64> {
+    let plan = lookup::plan(app, &action.plan_id).await?;
+    add_piece(app, action, &plan, piece).await
+}
+
+/// Logs that a submission ends before its last piece, unless a halt policy or a person decided so,
+/// or retention has removed the whole action.
+fn log_end(action_id: &ActionId, rejection: &Rejection) {
+    use Rejection::{ActionHalted, ActionNotFound, ApprovalDecided};
+    if !matches!(rejection, ActionHalted { .. } | ApprovalDecided { .. } | ActionNotFound(_)) {
+        warn!(
+            %action_id,
+            %rejection,
+            "the remaining inputs of an action were dropped; submit them as another action"
+        );
+    }
 }
 
 async fn add_piece(app: &AppState, action: &Action, plan: &Plan, piece: &InputChunk) -> Result<u64> {

@@ -7,19 +7,23 @@ use agenix_protocol::{
     ids::ActionId,
     request::Slice,
 };
-use agenix_rules::action::{Action, halt::Halted};
+use agenix_rules::{
+    action::{Action, closed, halt::Halted},
+    rejection::Rejection,
+};
 
-use super::{StalledSubmissions, begun, finish, finish_all, pending_submissions, pieces};
+use super::{StalledSubmissions, begun, finish, finish_all_of, pending_submissions, pieces, store};
 use crate::{
     app::{AppState, PlanPolicy, Submitter},
     auth::keyring::{Identity, Role},
     error::CommandError,
     service::{
+        action_changes,
         action_submission::{add_inputs, submit as submit_action},
-        approval_decisions, approvals, plans,
+        actions, approval_decisions, approvals, plans,
     },
     startup::services::{with_policy, without_tasks},
-    store::{ActionRule, DocumentKind},
+    store::{ActionRule, AddOutcome, DocumentChange, DocumentKind},
 };
 
 const PLAN: &[u8] = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#;
@@ -60,8 +64,12 @@ async fn inputs(app: &AppState) -> Vec<String> {
 
 /// Makes only the first write of a submission, as if agq crashed after it.
 async fn begin(app: &AppState, submission: ActionSubmission) {
+    begin_as(app, id(), submission).await;
+}
+
+async fn begin_as(app: &AppState, action_id: ActionId, submission: ActionSubmission) {
     let plan: Plan = documents::parse(PLAN).unwrap();
-    let action = Action::new(id(), submission.plan_id, app.clock.now());
+    let action = Action::new(action_id, submission.plan_id, app.clock.now());
     let Ok(pieces) = pieces(submission.inputs, 2) else { panic!("one piece") };
     app.store.add_action(begun(app, (&action, false), &plan, &pieces).unwrap()).await.unwrap().unwrap();
 }
@@ -72,6 +80,19 @@ async fn interrupted_submission() -> (tempfile::TempDir, Arc<AppState>) {
     let app = open(dir.path()).await;
     begin(&app, five()).await;
     (dir, app)
+}
+
+/// Closes an action without a look at its submission, as an earlier version of agq does.
+fn closing() -> ActionRule {
+    Box::new(|action: Option<&Action>| Ok(action.and_then(closed)))
+}
+
+/// Makes the rounds of the reaper after which a stalled submission is continued.
+async fn continue_stalled(app: &AppState) {
+    let mut stalled = StalledSubmissions::default();
+    for _round in 0..2 {
+        stalled.continue_stalled(app).await.unwrap();
+    }
 }
 
 async fn assert_whole(app: &AppState) {
@@ -101,7 +122,7 @@ async fn rejected_plan_ends_a_chunked_submission() {
     // The pieces that had not arrived are not added, and nothing waits for them.
     assert_eq!(action(&app).await.total_jobs, 2);
     assert!(pending_submissions(&app).await.unwrap().is_empty());
-    finish_all(&app).await.unwrap();
+    finish_all_of(&app, &plan_id).await.unwrap();
     assert!(app.store.jobs_of(&id(), vec![Status::Pending], Slice::ALL).await.unwrap().is_empty());
     assert!(plans::delete(&app, Submitter::NOBODY, &plan_id).await.unwrap());
 }
@@ -170,7 +191,7 @@ async fn chunked_submission_to_a_halted_action_stores_no_further_piece() {
         Ok(action.map(|action| Action { is_open: false, halt, halted: Some(halted), ..action.clone() }))
     });
     app.store.decide_action(&id(), rule).await.unwrap().unwrap();
-    finish_all(&app).await.unwrap();
+    finish_all_of(&app, &"p".parse().unwrap()).await.unwrap();
     assert!(pending_submissions(&app).await.unwrap().is_empty() && inputs(&app).await.len() == 2);
     assert!(!app.store.has_documents(DocumentKind::Inputs).await.unwrap());
     assert_eq!(
@@ -178,6 +199,69 @@ async fn chunked_submission_to_a_halted_action_stores_no_further_piece() {
         (id(), 2),
         "the same submission again"
     );
+}
+
+#[tokio::test]
+async fn chunked_submission_is_complete_although_its_action_is_closed_during_the_first_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = open(dir.path()).await;
+    let plan: Plan = documents::parse(PLAN).unwrap();
+    let action = Action::new(id(), "p".parse().unwrap(), app.clock.now());
+    let Ok(pieces) = pieces(five().inputs, 2) else { panic!("one piece") };
+    // The first write is submitted, and not visible yet.
+    let first = app.store.add_action(begun(&app, (&action, false), &plan, &pieces).unwrap());
+    let id = id();
+    let (added, _closed_or_not_found) = futures_util::join!(first, action_changes::close(&app, &id));
+    assert_eq!(added.unwrap().unwrap(), AddOutcome::New);
+    finish(&app, &id).await.unwrap();
+    assert_whole(&app).await;
+}
+
+#[tokio::test]
+async fn chunked_submission_whose_action_was_closed_ends_and_blocks_no_other_one() {
+    let (_dir, app) = interrupted_submission().await;
+    app.store.decide_action(&id(), closing()).await.unwrap().unwrap();
+    let other = ActionId::new("b").unwrap();
+    begin_as(&app, other.clone(), five()).await;
+    continue_stalled(&app).await;
+    assert!(pending_submissions(&app).await.unwrap().is_empty());
+    assert!(!app.store.has_documents(DocumentKind::Inputs).await.unwrap());
+    assert_eq!(action(&app).await.total_jobs, 2);
+    assert_eq!(app.store.action(&other).await.unwrap().unwrap().0.total_jobs, 5);
+    for action_id in [id(), other] {
+        actions::cancel(&app, &action_id).await.unwrap();
+    }
+    assert!(plans::delete(&app, Submitter::NOBODY, &"p".parse().unwrap()).await.unwrap());
+}
+
+#[tokio::test]
+async fn chunked_submission_whose_action_is_closed_meanwhile_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = open(dir.path()).await;
+    let plan: Plan = documents::parse(PLAN).unwrap();
+    let action = Action::new(id(), "p".parse().unwrap(), app.clock.now());
+    let Ok(pieces) = pieces(five().inputs, 2) else { panic!("one piece") };
+    let submitted = store(&app, action, &plan, &pieces, 5, |_| None);
+    // Polled second, so that it closes the action behind the first write.
+    let closed = async { app.store.decide_action(&id(), closing()).await };
+    let (submitted, closed) = futures_util::join!(submitted, closed);
+    closed.unwrap().unwrap();
+    assert!(matches!(submitted, Err(CommandError::Rejected(Rejection::ActionNotOpen(_)))), "{submitted:?}");
+    assert!(pending_submissions(&app).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn chunked_submission_that_cannot_be_read_blocks_no_other_one() {
+    let (_dir, app) = interrupted_submission().await;
+    let damage = Box::new(|_: Option<&str>| Ok(DocumentChange::Put("?".into())));
+    app.store.update_document(DocumentKind::Arriving, id().as_str(), damage).await.unwrap().unwrap();
+    let other = ActionId::new("b").unwrap();
+    begin_as(&app, other.clone(), five()).await;
+    continue_stalled(&app).await;
+    assert_eq!(app.store.action(&other).await.unwrap().unwrap().0.total_jobs, 5);
+    let unused = br#"{"plan_id":"q","tasks":[{"task_number":1,"command":"true"}]}"#;
+    plans::submit(&app, Submitter::NOBODY, unused).await.unwrap();
+    assert!(plans::delete(&app, Submitter::NOBODY, &"q".parse().unwrap()).await.unwrap());
 }
 
 #[tokio::test]
