@@ -10,7 +10,7 @@
 //! 3. Changes apply rules to records: `job_changes`, `action_changes`, `chunked_submission`,
 //!    `worker_health`, `queues`, `limits`.
 //! 4. Submission checks and stores new jobs: `action_submission`, `ojs_submission`,
-//!    `deferred_submission`.
+//!    `deferred_submission`, `step_outputs`.
 //! 5. Follow-up continues after the end of a job, with the health of the worker and the next step
 //!    of the workflow: `job_ended`, `workflow`.
 //! 6. Operations carry out one command or request, with its follow-up: all other modules.
@@ -59,6 +59,7 @@ pub(crate) mod queues;
 pub(crate) mod resource_sums;
 pub(crate) mod schedules;
 mod staged_jobs;
+mod step_outputs;
 pub(crate) mod timers;
 pub(crate) mod uploads;
 pub(crate) mod worker_health;
