@@ -19,8 +19,9 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::blobs;
 use crate::{app::AppState, error::Result};
 
-/// Maximum number of bytes of a large output that the next step gets.
-const MAX_HANDED_ON_BYTES: usize = 1024 * 1024;
+/// Maximum number of bytes of a large output that the next step can get, because the output becomes
+/// a part of an input.
+pub(super) const MAX_HANDED_ON_BYTES: usize = 1024 * 1024;
 
 pub(super) async fn jobs_of(app: &AppState, step: &WorkflowStep) -> Result<Vec<JobId>> {
     if step.is_action() {
@@ -111,8 +112,27 @@ enum JobOutputValue<'o> {
     Returned(&'o RawValue),
 }
 
-/// Returns the bytes of a stream that the next step gets, as text with byte escapes (ADR 22).
-async fn first_bytes<'c>(app: &AppState, captured: &'c CapturedOutput) -> Result<Cow<'c, str>> {
+/// Checks that the next step can get the whole stdout of a job. A stream into a file of the user
+/// has no bytes here. The error is [`Rejection::InvalidAction`].
+fn check_is_whole(job_id: &JobId, stdout: &CapturedOutput) -> Result<(), Rejection> {
+    let (kept, total) = (stdout.bytes.len(), stdout.total);
+    if stdout.is_cut() && kept > 0 {
+        return Err(Rejection::InvalidAction(format!(
+            "only {kept} of the {total} bytes of the output of job {job_id} are stored: start agq with --blob-dir, or \
+             let the job write its output to a file and print the name"
+        )));
+    }
+    if stdout.blob.is_some() && total > MAX_HANDED_ON_BYTES as u64 {
+        return Err(Rejection::InvalidAction(format!(
+            "the output of job {job_id} has {total} bytes, and the next step gets at most {MAX_HANDED_ON_BYTES}: let \
+             the job write its output to a file and print the name"
+        )));
+    }
+    Ok(())
+}
+
+/// Returns a stream as text with byte escapes (ADR 22).
+async fn text_of<'c>(app: &AppState, captured: &'c CapturedOutput) -> Result<Cow<'c, str>> {
     let Some(hash) = captured.blob else { return Ok(byte_escape::encode(&captured.bytes)) };
     let bytes = blobs::read(app, hash, (0, MAX_HANDED_ON_BYTES)).await?;
     Ok(Cow::Owned(byte_escape::encode(&bytes).into_owned()))
@@ -125,9 +145,38 @@ pub(super) async fn output_of(app: &AppState, job_id: &JobId) -> Result<Option<B
     let tasks: Vec<TaskResult> = serde_json::from_str(results).unwrap_or_default();
     let raw = |json| serde_json::from_str::<&RawValue>(json).unwrap_or(RawValue::NULL);
     let output = match tasks.last() {
-        Some(last) => JobOutputValue::Text(first_bytes(app, &last.stdout).await?),
+        Some(last) => {
+            check_is_whole(job_id, &last.stdout)?;
+            JobOutputValue::Text(text_of(app, &last.stdout).await?)
+        }
         None => JobOutputValue::Returned(raw(results)),
     };
     let input = to_raw_value(&StepOutput { input: raw(&job.input), job_id, output });
     Ok(Some(input.map_err(|error| Rejection::InvalidAction(error.to_string()))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::{blob::BlobHash, documents::CapturedOutput, ids::JobId};
+
+    use super::{MAX_HANDED_ON_BYTES, check_is_whole};
+
+    #[test]
+    fn output_for_the_next_step_has_all_its_bytes_and_a_maximum() {
+        let job_id = JobId::new("j").unwrap();
+        let refusal = |bytes: &[u8], total: u64, blob: Option<BlobHash>| {
+            let stdout = CapturedOutput { bytes: bytes.to_vec(), total, blob };
+            check_is_whole(&job_id, &stdout).err().map(|rejection| rejection.to_string())
+        };
+        let (blob, max) = (Some(BlobHash([7; 32])), MAX_HANDED_ON_BYTES as u64);
+        assert_eq!((refusal(b"abc", 3, None), refusal(b"abc", max, blob)), (None, None));
+        assert_eq!(refusal(b"", 10, None), None, "a stream into a file");
+        let large = refusal(b"abc", max + 1, blob).unwrap();
+        assert!(
+            large.contains("the output of job j has 1048577 bytes, and the next step gets at most"),
+            "{large}"
+        );
+        let cut = refusal(b"abc", 4, None).unwrap();
+        assert!(cut.contains("only 3 of the 4 bytes of the output of job j are stored"), "{cut}");
+    }
 }

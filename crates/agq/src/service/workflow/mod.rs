@@ -335,23 +335,4 @@ pub(crate) async fn forget_ended(app: &AppState, before: Timestamp) -> Result<()
 }
 
 #[cfg(test)]
-mod tests {
-    use agenix_protocol::documents::parse;
-
-    use super::{cancel, get, settle, submit};
-    use crate::{startup::services::without_tasks, store::DocumentKind};
-
-    #[tokio::test]
-    async fn workflow_that_a_retry_has_resumed_stays_in_the_list_of_running_ones() {
-        let dir = tempfile::tempdir().unwrap();
-        let app = without_tasks(dir.path(), |_| {});
-        let request = parse(br#"{"steps":[{"type":"a","args":[]},{"type":"b","args":[]}]}"#).unwrap();
-        let id = submit(&app, None, request).await.unwrap().id;
-        assert!(!get(&app, &id).await.unwrap().is_settled());
-        // As if the workflow had been seen as settled, before a retry resumed it.
-        settle(&app, &id).await.unwrap();
-        assert_eq!(app.store.documents(DocumentKind::Running).await.unwrap().len(), 1);
-        drop(cancel(&app, &id).await.unwrap());
-        assert!(app.store.documents(DocumentKind::Running).await.unwrap().is_empty());
-    }
-}
+mod tests;

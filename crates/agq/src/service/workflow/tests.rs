@@ -1,0 +1,116 @@
+//! Tests of workflows.
+
+use std::sync::Arc;
+
+use agenix_protocol::{
+    blob::BlobHash,
+    blob_blocks::BlockSums,
+    documents::{CapturedOutput, JobUpdate, TaskResult, parse, to_json},
+    ids::ActionId,
+    request::Slice,
+};
+use agenix_rules::{
+    blob::StoredBlob,
+    capability::Abilities,
+    workflow::{StepState, WorkflowStep},
+};
+use bytes::Bytes;
+
+use super::{advance_all, cancel, get, put, settle, submit};
+use crate::{
+    app::{AppState, Caller, Submitter},
+    blobs::BlobFile,
+    service::{jobs, plans, step_outputs::MAX_HANDED_ON_BYTES},
+    startup::services::without_tasks,
+    store::{Claimant, DocumentKind},
+};
+
+/// Opens an empty agq with the plans `first` and `second`.
+async fn open() -> (tempfile::TempDir, Arc<AppState>) {
+    let dir = tempfile::tempdir().unwrap();
+    let app = without_tasks(dir.path(), |_| {});
+    for name in ["first", "second"] {
+        let plan = format!(r#"{{"plan_id":"{name}","tasks":[{{"task_number":1,"command":"true"}}]}}"#);
+        plans::submit(&app, Submitter::NOBODY, plan.as_bytes()).await.unwrap();
+    }
+    (dir, app)
+}
+
+/// Chain whose second step gets the outputs of the first one.
+const CHAIN: &str = r#"{"type":"chain","steps":[{"plan_id":"first","inputs":[{}]},{"plan_id":"second"}]}"#;
+
+/// Submits a workflow, and returns its id.
+async fn begin(app: &AppState, workflow: &str) -> String {
+    submit(app, None, parse(workflow.as_bytes()).unwrap()).await.unwrap().id
+}
+
+/// Claims the next job, and completes it with `stdout`.
+async fn complete_next(app: &AppState, stdout: CapturedOutput) {
+    let caller = Caller::new("connection:1".into(), 1, "test", None);
+    let claimant = Claimant {
+        holder: Arc::clone(&caller.connection),
+        abilities: Arc::new(Abilities::Anything),
+        queues: Arc::new(["ready".to_owned()]),
+        share_terms: Arc::default(),
+        visibility_ms: None,
+    };
+    let claim = app.waiters.jobs_now(&claimant, 1).await.unwrap().pop().expect("a job is ready").take();
+    let update: JobUpdate = parse(br#"{"status":"completed","attempt":1}"#).unwrap();
+    let results = to_json(&[TaskResult { task_number: 1, stdout, ..TaskResult::default() }]);
+    jobs::report(app, &caller, &claim.job.job_id, update, Some(results)).await.unwrap();
+}
+
+/// Stores a blob, and returns a stream with this content.
+async fn large_output(app: &AppState, content: &[u8]) -> CapturedOutput {
+    let storage = app.blobs.as_ref().unwrap();
+    let (hash, mut sums) = (BlobHash::of(content), BlockSums::default());
+    sums.add(content);
+    let file = [content, &*sums.finish()].concat();
+    storage.write("upload", 0, Bytes::from(file)).await.unwrap();
+    storage.publish("upload", &BlobFile { hash, suffix: "s".into() }).await.unwrap();
+    let (total, bytes) = (content.len() as u64, content[..10].to_vec());
+    let record = to_json(&StoredBlob::new(total, "s", app.clock.now()));
+    put(app, DocumentKind::Blob, &hash.to_string(), record).await.unwrap();
+    CapturedOutput { bytes, total, blob: Some(hash) }
+}
+
+/// Returns the input of the first job of an action.
+async fn input_of(app: &AppState, step: &WorkflowStep) -> String {
+    let action_id = ActionId::new(step.id.as_str()).unwrap();
+    let jobs = app.store.jobs_of(&action_id, Vec::new(), Slice::ALL).await.unwrap();
+    app.store.job(&jobs[0]).await.unwrap().unwrap().input
+}
+
+#[tokio::test]
+async fn workflow_that_a_retry_has_resumed_stays_in_the_list_of_running_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = without_tasks(dir.path(), |_| {});
+    let id = begin(&app, r#"{"steps":[{"type":"a","args":[]},{"type":"b","args":[]}]}"#).await;
+    assert!(!get(&app, &id).await.unwrap().is_settled());
+    // As if the workflow had been seen as settled, before a retry resumed it.
+    settle(&app, &id).await.unwrap();
+    assert_eq!(app.store.documents(DocumentKind::Running).await.unwrap().len(), 1);
+    drop(cancel(&app, &id).await.unwrap());
+    assert!(app.store.documents(DocumentKind::Running).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn workflow_hands_an_output_on_whole_or_fails() {
+    for (bytes, is_whole) in [(MAX_HANDED_ON_BYTES, true), (MAX_HANDED_ON_BYTES + 1, false)] {
+        let (_dir, app) = open().await;
+        let id = begin(&app, CHAIN).await;
+        let content = "x".repeat(bytes);
+        complete_next(&app, large_output(&app, content.as_bytes()).await).await;
+        advance_all(&app).await.unwrap();
+        let known = get(&app, &id).await.unwrap();
+        let second = &known.steps[1];
+        if is_whole {
+            assert_eq!(known.stage, StepState::Running);
+            assert!(input_of(&app, second).await.contains(&content));
+        } else {
+            assert_eq!(known.stage, StepState::Failed);
+            let error = second.error.as_deref().unwrap();
+            assert!(error.contains("has 1048577 bytes, and the next step gets at most 1048576"), "{error}");
+        }
+    }
+}
