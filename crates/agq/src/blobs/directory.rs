@@ -140,7 +140,13 @@ impl BlobDirectory {
 
     fn read_now(&self, file: &BlobFile, ranges: &[(u64, usize)]) -> Result<Vec<Bytes>, BlobError> {
         let path = self.path_of(file);
-        let named = |error: io::Error| BlobError::Failed(format!("{}: {error}", path.display()));
+        let named = |error: io::Error| {
+            let text = format!("{}: {error}", path.display());
+            let is_missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof);
+            // Without its other directories, the storage is away, as a disk that is not mounted.
+            let is_lost = is_missing && self.uploads().is_dir();
+            if is_lost { BlobError::Lost(text) } else { BlobError::Failed(text) }
+        };
         let opened = File::open(&path).map_err(named)?;
         let read = |&(offset, length): &(u64, usize)| {
             let mut bytes = vec![0; length];

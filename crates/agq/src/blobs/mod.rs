@@ -30,6 +30,9 @@ pub(crate) enum BlobError {
     /// the same file proves nothing, and the upload has to begin again in another file.
     #[error("the blob store failed: {0}")]
     Unsynced(String),
+    /// The content of a blob is missing or damaged. The same read fails again.
+    #[error("the blob store failed: {0}")]
+    Lost(String),
     #[error("Blobs are disabled: start agq with --blob-dir")]
     Disabled,
 }
@@ -99,8 +102,8 @@ pub(crate) trait BlobStorage: Send + Sync + 'static {
     fn publish(&self, upload: &str, file: &BlobFile) -> BlobFuture<()>;
     /// Removes an upload, if it exists.
     fn discard(&self, upload: &str) -> BlobFuture<()>;
-    /// Returns ranges of a file, each an offset and a number of bytes. It is an error if the file
-    /// does not have them all.
+    /// Returns ranges of a file, each an offset and a number of bytes. It is [`BlobError::Lost`] if
+    /// there is no file, or if the file does not have them all.
     fn read(&self, file: &BlobFile, ranges: Vec<(u64, usize)>) -> BlobFuture<Vec<Bytes>>;
     /// Returns the path of a published file, if other processes can open the file.
     fn path(&self, _file: &BlobFile) -> Option<PathBuf> {
@@ -128,9 +131,10 @@ pub(crate) async fn read_range(
 ) -> Result<Bytes, BlobError> {
     let Some(blocks) = Blocks::of(total, offset, length) else { return Ok(Bytes::new()) };
     let ranges = vec![blocks.data(), blocks.checksums()];
-    let damaged = |why: &str| BlobError::Failed(format!("the file {file} of a blob {why}"));
     match storage.read(file, ranges).await?.as_slice() {
-        [data, checksums] => blocks.verified(data, checksums).ok_or_else(|| damaged("is damaged")),
-        _ => Err(damaged("cannot be read")),
+        [data, checksums] => blocks
+            .verified(data, checksums)
+            .ok_or_else(|| BlobError::Lost(format!("the file {file} of a blob is damaged"))),
+        _ => Err(BlobError::Failed(format!("the file {file} of a blob cannot be read"))),
     }
 }

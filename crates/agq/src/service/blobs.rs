@@ -29,7 +29,7 @@ pub(crate) async fn record(app: &AppState, hash: BlobHash) -> Result<Option<Stor
 /// Returns a range of a blob, given by its offset and its maximum number of bytes.
 pub(crate) async fn read(app: &AppState, hash: BlobHash, range: (u64, usize)) -> Result<Bytes> {
     let storage = storage(app)?;
-    let missing = || BlobError::Failed(format!("there is no record of the blob {hash}"));
+    let missing = || BlobError::Lost(format!("there is no record of the blob {hash}"));
     let blob = record(app, hash).await?.ok_or_else(missing)?;
     Ok(read_range(storage, &BlobFile::of(hash, &blob), blob.length, range).await?)
 }

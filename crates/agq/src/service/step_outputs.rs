@@ -17,7 +17,11 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::blobs;
-use crate::{app::AppState, error::Result};
+use crate::{
+    app::AppState,
+    blobs::BlobError,
+    error::{CommandError, Result},
+};
 
 /// Maximum number of bytes of a large output that the next step can get, because the output becomes
 /// a part of an input.
@@ -131,11 +135,18 @@ fn check_is_whole(job_id: &JobId, stdout: &CapturedOutput) -> Result<(), Rejecti
     Ok(())
 }
 
-/// Returns a stream as text with byte escapes (ADR 22).
-async fn text_of<'c>(app: &AppState, captured: &'c CapturedOutput) -> Result<Cow<'c, str>> {
-    let Some(hash) = captured.blob else { return Ok(byte_escape::encode(&captured.bytes)) };
-    let bytes = blobs::read(app, hash, (0, MAX_HANDED_ON_BYTES)).await?;
-    Ok(Cow::Owned(byte_escape::encode(&bytes).into_owned()))
+/// Returns the stdout of a job as text with byte escapes (ADR 22). The error is
+/// [`Rejection::InvalidAction`] for an output that cannot be read later either.
+async fn text_of<'c>(app: &AppState, job_id: &JobId, stdout: &'c CapturedOutput) -> Result<Cow<'c, str>> {
+    let Some(hash) = stdout.blob else { return Ok(byte_escape::encode(&stdout.bytes)) };
+    match blobs::read(app, hash, (0, MAX_HANDED_ON_BYTES)).await {
+        Ok(bytes) => Ok(Cow::Owned(byte_escape::encode(&bytes).into_owned())),
+        Err(CommandError::Blob(error @ (BlobError::Lost(_) | BlobError::Disabled))) => {
+            let text = format!("the output of job {job_id} cannot be read: {error}");
+            Err(Rejection::InvalidAction(text).into())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns the job's id, output and own input.
@@ -147,7 +158,7 @@ pub(super) async fn output_of(app: &AppState, job_id: &JobId) -> Result<Option<B
     let output = match tasks.last() {
         Some(last) => {
             check_is_whole(job_id, &last.stdout)?;
-            JobOutputValue::Text(text_of(app, &last.stdout).await?)
+            JobOutputValue::Text(text_of(app, job_id, &last.stdout).await?)
         }
         None => JobOutputValue::Returned(raw(results)),
     };

@@ -22,6 +22,14 @@ pub(super) fn failure(error: &object_store::Error) -> String {
     in_one_line(causes.last().map_or("", |cause| cause.trim_end().trim_end_matches(':')))
 }
 
+/// Returns true if the server has no such object, or an object without the bytes of a range. A
+/// missing bucket may come back.
+pub(super) fn is_lost_object(error: &object_store::Error) -> bool {
+    let reason = failure(error);
+    let is_missing = matches!(error, object_store::Error::NotFound { .. });
+    is_missing && !reason.starts_with("NoSuchBucket") || reason.starts_with("InvalidRange")
+}
+
 /// Returns what an error document of S3 says: its code, and its message.
 fn of_server(text: &str) -> Option<String> {
     let code = element(text, "Code")?;
@@ -122,7 +130,7 @@ pub(super) fn advice(error: &object_store::Error, reason: &str) -> &'static str 
 mod tests {
     use std::io;
 
-    use super::{advice, failure, is_away};
+    use super::{advice, failure, is_away, is_lost_object};
 
     fn generic(text: &str) -> object_store::Error {
         object_store::Error::Generic { store: "S3", source: Box::new(io::Error::other(text.to_owned())) }
@@ -178,6 +186,18 @@ mod tests {
         assert!(!resolver("Name or service not known"), "the address is wrong");
         assert!(!is_away(&caused(io::Error::from(E::InvalidData))), "no TLS, or a wrong certificate");
         assert!(!is_away(&object_store::Error::NotFound { path: "p".into(), source: "none".into() }));
+    }
+
+    #[test]
+    fn failure_of_a_lost_object_differs_from_that_of_a_missing_bucket() {
+        let missing = |text: &str| {
+            let source = Box::new(Told(text.to_owned()));
+            is_lost_object(&object_store::Error::NotFound { path: "p".into(), source })
+        };
+        assert!(missing("<Code>NoSuchKey</Code>") && missing("404 Not Found"));
+        assert!(!missing("<Code>NoSuchBucket</Code>"));
+        assert!(is_lost_object(&generic("<Code>InvalidRange</Code>")));
+        assert!(!is_lost_object(&generic("503 Service Unavailable")));
     }
 
     #[test]

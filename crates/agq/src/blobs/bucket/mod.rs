@@ -18,7 +18,11 @@ use futures_util::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, path::Path};
 
 pub(crate) use self::address::BucketAddress;
-use self::{availability::Availability, failure::failure, publication::Publications};
+use self::{
+    availability::Availability,
+    failure::{failure, is_lost_object},
+    publication::Publications,
+};
 use super::{BlobError, BlobFile, BlobFuture, BlobStorage, ListedFile, directory::BlobDirectory};
 
 /// Time by which an object may be younger than its date, in milliseconds: S3 dates it by the begin
@@ -73,13 +77,16 @@ impl BucketStorage {
         let of_object: Vec<Range<u64>> =
             ranges.iter().map(|&(offset, length)| offset..offset + length as u64).collect();
         let read = self.store.get_ranges(path, &of_object).await;
-        let read = read.map_err(|error| self.failed(path, &error))?;
+        let read = read.map_err(|error| match self.failed(path, &error) {
+            BlobError::Failed(text) if is_lost_object(&error) => BlobError::Lost(text),
+            failed => failed,
+        })?;
         // A server returns what it has of a range.
         let has_all = read.iter().zip(ranges).all(|(bytes, &(_, length))| bytes.len() == length);
         if has_all && read.len() == ranges.len() {
             return Ok(read);
         }
-        Err(BlobError::Failed(format!("{}: the object has too few bytes", self.shown(path))))
+        Err(BlobError::Lost(format!("{}: the object has too few bytes", self.shown(path))))
     }
 
     /// Removes an object. S3 also confirms the removal of an object that does not exist.

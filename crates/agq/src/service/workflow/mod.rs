@@ -19,7 +19,7 @@ use agenix_rules::{
     workflow::{PlacedStep, StepInputs, StepObservation, StepState, Workflow, WorkflowRequest, WorkflowStep},
 };
 use futures_util::{StreamExt, stream};
-use tracing::error;
+use tracing::{debug, error};
 
 pub(crate) use self::{
     resume::{place_of, place_of_action, resume, resume_after_retry},
@@ -138,13 +138,16 @@ pub(crate) async fn step_ended(app: &AppState, id: &str) -> Result<()> {
     if app.unended_steps.ended(id) { advance(app, id).await } else { Ok(()) }
 }
 
-/// Advances a workflow past all steps that have ended by now, and returns the workflow.
+/// Advances a workflow past all steps that have ended by now, and returns the workflow. Returns its
+/// stored state if it cannot be advanced at the moment.
 pub(crate) async fn observe_step(app: &AppState, id: &str) -> Result<Workflow> {
     let known = get(app, id).await?;
     if known.is_settled() {
         return Ok(known);
     }
-    advance(app, id).await?;
+    if let Err(error) = advance(app, id).await {
+        debug!(workflow = id, %error, "a workflow could not be advanced; its stored state is shown");
+    }
     get(app, id).await
 }
 
@@ -199,9 +202,10 @@ async fn observe(app: &AppState, workflow: &Workflow) -> Result<Vec<(String, Ste
     Ok(seen)
 }
 
-/// Returns true if there were steps to submit.
+/// Returns true if there were steps to submit. An error of one step is returned after the others
+/// were submitted.
 async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool> {
-    let mut has_any = false;
+    let (mut has_any, mut failed) = (false, None);
     for placed in workflow.placed() {
         let step = placed.step;
         let is_new = step.stage == StepState::Running && !step.is_submitted;
@@ -209,29 +213,8 @@ async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool> {
             continue;
         }
         has_any = true;
-        // A callback that is an action has inputs of its own.
-        let before = placed.before.filter(|_| !(placed.is_callback() && step.is_action()));
-        let context =
-            SubmissionContext { workflow: Some(&workflow.id), owner: workflow.owner.as_ref(), before };
-        match deferred_submission::submit(app, &step.document, &step.id, context).await {
-            Err(CommandError::Rejected(rejection)) => {
-                // The step was valid: its plan has been deleted since, or its queue is full.
-                error!(workflow = workflow.id, step = step.id, %rejection, "a step could not be submitted");
-                let reason = rejection.to_string();
-                let fail = move |step: &mut WorkflowStep| {
-                    (step.stage, step.error) = (StepState::Failed, Some(reason.clone()));
-                };
-                change_step(app, workflow, &step.id, fail).await?;
-            }
-            // An equal job stands for the new job.
-            Ok(Some(by)) => {
-                let stand_in = move |step: &mut WorkflowStep| {
-                    step.id.clone_from(&by);
-                    step.is_stand_in = true;
-                };
-                change_step(app, workflow, &step.id, stand_in).await?;
-            }
-            other => drop(other?),
+        if let Err(error) = submit_step(app, workflow, &placed).await {
+            failed.get_or_insert(error);
         }
     }
     // A client may have cancelled the workflow meanwhile.
@@ -242,7 +225,36 @@ async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool> {
             cancel_step(app, step).await?;
         }
     }
-    Ok(has_any)
+    failed.map_or(Ok(has_any), Err)
+}
+
+/// Submits a step, or stores why it failed.
+async fn submit_step(app: &AppState, workflow: &Workflow, placed: &PlacedStep<'_>) -> Result<()> {
+    let step = placed.step;
+    // A callback that is an action has inputs of its own.
+    let before = placed.before.filter(|_| !(placed.is_callback() && step.is_action()));
+    let context = SubmissionContext { workflow: Some(&workflow.id), owner: workflow.owner.as_ref(), before };
+    match deferred_submission::submit(app, &step.document, &step.id, context).await {
+        Err(CommandError::Rejected(rejection)) => {
+            // The step was valid: its plan has been deleted since, its queue is full, or an output
+            // before it is lost.
+            error!(workflow = workflow.id, step = step.id, %rejection, "a step could not be submitted");
+            let reason = rejection.to_string();
+            let fail = move |step: &mut WorkflowStep| {
+                (step.stage, step.error) = (StepState::Failed, Some(reason.clone()));
+            };
+            change_step(app, workflow, &step.id, fail).await
+        }
+        // An equal job stands for the new job.
+        Ok(Some(by)) => {
+            let stand_in = move |step: &mut WorkflowStep| {
+                step.id.clone_from(&by);
+                step.is_stand_in = true;
+            };
+            change_step(app, workflow, &step.id, stand_in).await
+        }
+        other => other.map(drop),
+    }
 }
 
 async fn change_step(

@@ -12,11 +12,11 @@ use agenix_protocol::{
 use agenix_rules::{
     blob::StoredBlob,
     capability::Abilities,
-    workflow::{StepState, WorkflowStep},
+    workflow::{StepState, Workflow, WorkflowStep},
 };
 use bytes::Bytes;
 
-use super::{advance_all, cancel, get, put, settle, submit};
+use super::{advance_all, cancel, get, observe_step, put, settle, submit};
 use crate::{
     app::{AppState, Caller, Submitter},
     blobs::BlobFile,
@@ -38,6 +38,11 @@ async fn open() -> (tempfile::TempDir, Arc<AppState>) {
 
 /// Chain whose second step gets the outputs of the first one.
 const CHAIN: &str = r#"{"type":"chain","steps":[{"plan_id":"first","inputs":[{}]},{"plan_id":"second"}]}"#;
+
+/// Returns a group of two such chains.
+fn group() -> String {
+    format!(r#"{{"type":"group","jobs":[{CHAIN},{CHAIN}]}}"#)
+}
 
 /// Submits a workflow, and returns its id.
 async fn begin(app: &AppState, workflow: &str) -> String {
@@ -72,6 +77,15 @@ async fn large_output(app: &AppState, content: &[u8]) -> CapturedOutput {
     let record = to_json(&StoredBlob::new(total, "s", app.clock.now()));
     put(app, DocumentKind::Blob, &hash.to_string(), record).await.unwrap();
     CapturedOutput { bytes, total, blob: Some(hash) }
+}
+
+/// Returns the steps of the nested workflow that is step `at`.
+fn nested(workflow: &Workflow, at: usize) -> &[WorkflowStep] {
+    &workflow.steps[at].nested.as_ref().unwrap().steps
+}
+
+async fn is_submitted(app: &AppState, step: &WorkflowStep) -> bool {
+    app.store.action(&ActionId::new(step.id.as_str()).unwrap()).await.unwrap().is_some()
 }
 
 /// Returns the input of the first job of an action.
@@ -113,4 +127,35 @@ async fn workflow_hands_an_output_on_whole_or_fails() {
             assert!(error.contains("has 1048577 bytes, and the next step gets at most 1048576"), "{error}");
         }
     }
+}
+
+#[tokio::test]
+async fn workflow_goes_on_beside_a_step_whose_input_cannot_be_read_at_the_moment() {
+    let (dir, app) = open().await;
+    let id = begin(&app, &group()).await;
+    complete_next(&app, large_output(&app, &[b'x'; 100_000]).await).await;
+    complete_next(&app, CapturedOutput::whole(b"7".to_vec())).await;
+    // As if the disk of the blobs was not mounted.
+    std::fs::remove_dir_all(dir.path().join("blobs")).unwrap();
+    advance_all(&app).await.unwrap();
+    let shown = observe_step(&app, &id).await.unwrap();
+    assert_eq!(shown.stage, StepState::Running);
+    let (waiting, other) = (&nested(&shown, 0)[1], &nested(&shown, 1)[1]);
+    assert_eq!((waiting.stage, waiting.error.as_deref()), (StepState::Running, None));
+    assert_eq!((is_submitted(&app, waiting).await, is_submitted(&app, other).await), (false, true));
+}
+
+#[tokio::test]
+async fn workflow_fails_at_a_step_whose_input_is_lost() {
+    let (_dir, app) = open().await;
+    let id = begin(&app, CHAIN).await;
+    let stdout = large_output(&app, &[b'x'; 100_000]).await;
+    let file = BlobFile { hash: stdout.blob.unwrap(), suffix: "s".into() };
+    std::fs::remove_file(app.blobs.as_ref().unwrap().path(&file).unwrap()).unwrap();
+    complete_next(&app, stdout).await;
+    advance_all(&app).await.unwrap();
+    let known = get(&app, &id).await.unwrap();
+    assert_eq!(known.stage, StepState::Failed);
+    let error = known.steps[1].error.as_deref().unwrap();
+    assert!(error.contains("cannot be read: the blob store failed: "), "{error}");
 }
