@@ -43,9 +43,9 @@ pub(super) async fn enqueue(
     let location = format!("/ojs/v1/jobs/{}", job.id);
     let body = object([("job", raw(&job))])?;
     let mut response = if is_new { created(&body, &location) } else { with_status(StatusCode::OK, &body) };
-    set_depth_headers(&state, &name, &mut response).await?;
+    set_depth_headers(&state, &name, &mut response).await;
     if let Some(key) = limited {
-        set_limit_headers(&state, &key, &mut response).await?;
+        set_limit_headers(&state, &key, &mut response).await;
     }
     Ok(response)
 }
@@ -73,8 +73,9 @@ fn set(response: &mut Response<Body>, name: &'static str, value: &str) {
 }
 
 /// Sets depth and bound of the queue, and the pressure if it is nearly full (ext backpressure).
-async fn set_depth_headers(state: &HttpState, queue: &str, response: &mut Response<Body>) -> HttpResult<()> {
-    if let Some(level) = queues::fill_level(&state.app, queue).await? {
+/// Sets nothing after an error, because the job is stored.
+async fn set_depth_headers(state: &HttpState, queue: &str, response: &mut Response<Body>) {
+    if let Ok(Some(level)) = queues::fill_level(&state.app, queue).await {
         set(response, "x-ojs-queue-depth", &level.depth.to_string());
         set(response, "x-ojs-queue-bound", &level.bound.to_string());
         if level.is_nearly_full {
@@ -83,18 +84,16 @@ async fn set_depth_headers(state: &HttpState, queue: &str, response: &mut Respon
             set(response, "x-ojs-queue-pressure", &format!("{pressure:.2}"));
         }
     }
-    Ok(())
 }
 
-/// Sets the state of a rate limit (extension rate-limiting).
-async fn set_limit_headers(state: &HttpState, key: &str, response: &mut Response<Body>) -> HttpResult<()> {
-    if let Some(limit) = queues::limit(&state.app, key).await? {
+/// Sets the state of a rate limit (extension rate-limiting). Sets nothing after an error.
+async fn set_limit_headers(state: &HttpState, key: &str, response: &mut Response<Body>) {
+    if let Ok(Some(limit)) = queues::limit(&state.app, key).await {
         let max = limit.terms.rate.or(limit.terms.concurrency).unwrap_or_default();
         set(response, "x-ratelimit-limit", &max.to_string());
         let left = limit.terms.concurrency.map_or(max, |max| max.saturating_sub(limit.active));
         set(response, "x-ratelimit-remaining", &left.to_string());
     }
-    Ok(())
 }
 
 #[derive(Deserialize)]

@@ -75,7 +75,7 @@ pub(crate) async fn submit(
             let stored = chunked_submission::store(app, action, &plan, &pieces, jobs_created, booking);
             let (jobs_created, is_staged) = Box::pin(stored).await?;
             if is_staged {
-                Box::pin(staged_jobs::recheck(app, &plan_id, &action_id)).await?;
+                Box::pin(staged_jobs::recheck(app, &plan_id, &action_id)).await;
             }
             return Ok((action_id, jobs_created));
         }
@@ -103,7 +103,7 @@ pub(crate) async fn submit(
     let jobs_created = add(app, new).await?;
     if let Some(plan_id) = staged_plan {
         // Boxed, because every submission contains the future.
-        Box::pin(staged_jobs::recheck(app, &plan_id, &action_id)).await?;
+        Box::pin(staged_jobs::recheck(app, &plan_id, &action_id)).await;
     }
     Ok((action_id, jobs_created))
 }
@@ -202,7 +202,7 @@ pub(crate) async fn add_inputs(
     let inputs = NewInputs { inputs, at, is_staged };
     let total = chunked_submission::append(app, &action, &plan, inputs, booking).await?;
     if is_staged {
-        Box::pin(staged_jobs::recheck(app, &action.plan_id, action_id)).await?;
+        Box::pin(staged_jobs::recheck(app, &action.plan_id, action_id)).await;
     }
     Ok(total)
 }

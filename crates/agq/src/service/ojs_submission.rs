@@ -23,6 +23,7 @@ use agenix_rules::{
     plan,
     rejection::Rejection,
 };
+use tracing::warn;
 
 use super::{approvals, budgets::SubmitterBudget, lookup, queues, staged_jobs};
 use crate::{
@@ -111,7 +112,7 @@ async fn enqueue_checked(
     let booking = budget.map(|budget| budget.booking(0));
     let added = add(app, &action, &prepared, booking).await?;
     for plan_id in &staged {
-        staged_jobs::recheck(app, plan_id, &action_id).await?;
+        staged_jobs::recheck(app, plan_id, &action_id).await;
     }
     let stand_ins: HashMap<JobId, JobId> = match added {
         AddOutcome::New => HashMap::new(),
@@ -122,6 +123,7 @@ async fn enqueue_checked(
             return Err(taken.unwrap_or(Rejection::ActionExists(action_id)).into());
         }
     };
+    let has_new = stand_ins.len() < prepared.len();
     let mut enqueued = Vec::with_capacity(prepared.len());
     for (index, prepared) in (0..).zip(prepared) {
         let stand_in = |job_id: &JobId| stand_ins.get(job_id).cloned();
@@ -129,7 +131,15 @@ async fn enqueue_checked(
             enqueued.push(Enqueued { job: stored(prepared, &action, index, now), is_new: true });
             continue;
         };
-        let job = app.store.job(&other).await?.ok_or(Rejection::JobNotFound(other))?;
+        let job = match lookup::job(app, &other).await {
+            // The other jobs are stored, and the client must not submit them again.
+            Err(error) if has_new => {
+                warn!(job_id = %other, %error, "a job that stands for a new job could not be read");
+                let own = stored(prepared, &action, index, now);
+                StoredJob { job: Job { job_id: other, ..own.job }, ..own }
+            }
+            found => found?,
+        };
         enqueued.push(Enqueued { job, is_new: false });
     }
     Ok(enqueued)
@@ -299,4 +309,38 @@ fn stored(prepared: PreparedJob, action: &Action, index: u64, now: Timestamp) ->
     let place = QueuePosition { lane: 0, seq: 0 };
     let job: Job = new.job(action, index, place, &JobParams::default(), now);
     StoredJob { job, queue, needs, input: new.input.into(), results: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use agenix_protocol::documents::{OjsDocument, Status, parse};
+
+    use super::enqueue_all;
+    use crate::{service::jobs, startup::services::without_tasks};
+
+    fn document(json: &str) -> OjsDocument {
+        parse(json.as_bytes()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn batch_is_answered_although_a_job_that_stands_for_another_one_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        let unique = r#"{"type":"one","args":[],"options":
+            {"unique":{"keys":["type"],"on_conflict":"ignore","states":["cancelled"]}}}"#;
+        let first = enqueue_all(&app, None, vec![document(unique)]).await.unwrap().remove(0).job.job.job_id;
+        jobs::cancel(&app, &first).await.unwrap();
+        // Without a read of the bounds of queues, the write of the batch is the first of the two.
+        app.queue_limits.set(Some((app.clock.now(), HashMap::new())));
+        let two = document(r#"{"type":"two","args":[]}"#);
+        let batch = enqueue_all(&app, None, vec![two, document(unique)]);
+        let removed = async { app.store.forget_job(&first, Status::Cancelled).await };
+        let (batch, removed) = futures_util::join!(batch, removed);
+        assert!(removed.unwrap());
+        let batch = batch.unwrap();
+        assert_eq!((batch[0].is_new, batch[1].is_new), (true, false));
+        assert_eq!(batch[1].job.job.job_id, first);
+    }
 }

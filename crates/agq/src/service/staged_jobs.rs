@@ -6,6 +6,7 @@ use agenix_protocol::{
     request::Slice,
 };
 use agenix_rules::job::{self, Job, RuleOutcome};
+use tracing::error;
 
 use super::{
     action_changes,
@@ -14,8 +15,15 @@ use super::{
 };
 use crate::{app::AppState, error::Result};
 
-/// Applies a decision that was made while the jobs of an action were stored as staged.
-pub(crate) async fn recheck(app: &AppState, plan_id: &PlanId, action_id: &ActionId) -> Result<()> {
+/// Applies a decision that was made while the jobs of an action were stored as staged. The reaper
+/// applies the decision after an error, because the client must not submit stored jobs again.
+pub(crate) async fn recheck(app: &AppState, plan_id: &PlanId, action_id: &ActionId) {
+    if let Err(error) = apply_decision(app, plan_id, action_id).await {
+        error!(%plan_id, %action_id, %error, "a decision could not be applied; a later round tries again");
+    }
+}
+
+async fn apply_decision(app: &AppState, plan_id: &PlanId, action_id: &ActionId) -> Result<()> {
     match of_plan(app, plan_id).await?.map(|approval| approval.state) {
         None | Some(ApprovalState::Waiting) => Ok(()),
         Some(ApprovalState::Approved) => release(app, plan_id, action_id).await.map(drop),

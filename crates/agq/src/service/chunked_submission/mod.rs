@@ -50,7 +50,8 @@ struct PendingSubmission {
 
 /// Returns the number of jobs, and true if they are staged. The number is less than `count` if the
 /// action halts meanwhile, or if its plan is rejected. Idempotent. `booking` books all jobs with
-/// the first write, given the number of jobs of later ones.
+/// the first write, given the number of jobs of later ones. After that write, a failure of the
+/// store is no error, because the client must not submit the inputs again.
 pub(crate) async fn store(
     app: &AppState,
     action: Action,
@@ -64,22 +65,53 @@ pub(crate) async fn store(
     let first = begun(app, (&action, is_staged), plan, pieces)?;
     let later = (count as u64).saturating_sub(first.jobs.len() as u64);
     let added = app.store.add_action(NewAction { booking: booking(later), ..first }).await??;
-    finish(app, &action.action_id).await?;
-    let known = app.store.action(&action.action_id).await?.map(|(known, _)| known);
-    let total =
-        known.as_ref().map_or(usize::MAX, |known| usize::try_from(known.total_jobs).unwrap_or(usize::MAX));
-    let stored = count.min(total);
-    let is_stored = match known {
-        Some(known) if added == AddOutcome::New => {
-            if stored < count && known.halted.is_none() && !is_staged {
-                return Err(Rejection::ActionNotOpen(known.action_id).into());
-            }
-            true
+    if added != AddOutcome::New {
+        return Ok((stored_again(app, action, plan, pieces, count).await?, is_staged));
+    }
+    match stored_count(app, &action.action_id, (count, is_staged)).await {
+        Err(CommandError::Store(error)) => {
+            error!(action_id = %action.action_id, %error, "inputs are not jobs yet; the reaper stores them");
+            Ok((count, is_staged))
         }
-        Some(known) => is_stored(app, &known, &action, plan, pieces, count).await?,
-        None => added == AddOutcome::New,
-    };
-    if is_stored { Ok((stored, is_staged)) } else { Err(Rejection::ActionExists(action.action_id).into()) }
+        stored => Ok((stored?, is_staged)),
+    }
+}
+
+/// Stores the later pieces of a new action, and returns the number of its first `count` jobs.
+async fn stored_count(
+    app: &AppState,
+    action_id: &ActionId,
+    (count, is_staged): (usize, bool),
+) -> Result<usize> {
+    finish(app, action_id).await?;
+    let Some((known, _)) = app.store.action(action_id).await? else { return Ok(count) };
+    let stored = first_jobs(&known, count);
+    if stored < count && known.halted.is_none() && !is_staged {
+        return Err(Rejection::ActionNotOpen(known.action_id).into());
+    }
+    Ok(stored)
+}
+
+/// Returns the number of jobs of a submission that was stored before, perhaps not to its end.
+async fn stored_again(
+    app: &AppState,
+    action: Action,
+    plan: &Plan,
+    pieces: &[InputChunk],
+    count: usize,
+) -> Result<usize> {
+    finish(app, &action.action_id).await?;
+    if let Some((known, _)) = app.store.action(&action.action_id).await?
+        && is_stored(app, &known, &action, plan, pieces, count).await?
+    {
+        return Ok(first_jobs(&known, count));
+    }
+    Err(Rejection::ActionExists(action.action_id).into())
+}
+
+/// Returns how many of the first `count` jobs an action has.
+fn first_jobs(action: &Action, count: usize) -> usize {
+    count.min(usize::try_from(action.total_jobs).unwrap_or(usize::MAX))
 }
 
 /// Returns the first write: the jobs of the first piece, and documents of the other pieces.

@@ -251,6 +251,24 @@ async fn chunked_submission_whose_action_is_closed_meanwhile_is_refused() {
 }
 
 #[tokio::test]
+async fn chunked_submission_is_answered_although_the_store_fails_after_the_first_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = open(dir.path()).await;
+    let plan: Plan = documents::parse(PLAN).unwrap();
+    let action = Action::new(id(), "p".parse().unwrap(), app.clock.now());
+    let Ok(pieces) = pieces(five().inputs, 2) else { panic!("one piece") };
+    let submitted = store(&app, action, &plan, &pieces, 5, |_| None);
+    // Polled second, so that the pieces are unreadable behind the first write.
+    let damaged = async {
+        let damage = Box::new(|_: Option<&str>| Ok(DocumentChange::Put("?".into())));
+        app.store.update_document(DocumentKind::Arriving, id().as_str(), damage).await
+    };
+    let (submitted, damaged) = futures_util::join!(submitted, damaged);
+    damaged.unwrap().unwrap();
+    assert_eq!(submitted.unwrap(), (5, false));
+}
+
+#[tokio::test]
 async fn chunked_submission_that_cannot_be_read_blocks_no_other_one() {
     let (_dir, app) = interrupted_submission().await;
     let damage = Box::new(|_: Option<&str>| Ok(DocumentChange::Put("?".into())));

@@ -66,8 +66,16 @@ pub(crate) async fn submit(
     // First the list of running workflows, so that the reaper finds the workflow after a crash.
     put(app, DocumentKind::Running, &id, workflow.created_at.0.to_string()).await?;
     put(app, DocumentKind::Workflow, &id, to_json(&workflow)).await?;
-    advance(app, &id).await?;
-    get(app, &id).await
+    advance_stored(app, &id).await;
+    // The client must not submit a stored workflow again, so a failed read is no error.
+    Ok(get(app, &id).await.unwrap_or(workflow))
+}
+
+/// Advances a workflow after its durable change. The reaper advances it after an error.
+async fn advance_stored(app: &AppState, id: &str) {
+    if let Err(error) = advance(app, id).await {
+        error!(workflow = id, %error, "a workflow could not be advanced; the next round tries again");
+    }
 }
 
 fn placed(error: CommandError, place: &str) -> CommandError {
@@ -110,7 +118,7 @@ pub(crate) async fn cancel(app: &AppState, id: &str) -> Result<Workflow> {
         known.cancelled(now).map(|next| DocumentChange::Put(to_json(&next)))
     };
     app.store.update_document(DocumentKind::Workflow, id, Box::new(rule)).await??;
-    advance(app, id).await?;
+    advance_stored(app, id).await;
     get(app, id).await
 }
 

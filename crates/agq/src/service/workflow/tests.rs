@@ -6,7 +6,7 @@ use agenix_protocol::{
     blob::BlobHash,
     blob_blocks::BlockSums,
     documents::{CapturedOutput, JobUpdate, TaskResult, parse, to_json},
-    ids::ActionId,
+    ids::{ActionId, PlanId},
     request::Slice,
 };
 use agenix_rules::{
@@ -22,7 +22,7 @@ use crate::{
     blobs::BlobFile,
     service::{jobs, plans, step_outputs::MAX_HANDED_ON_BYTES},
     startup::services::without_tasks,
-    store::{Claimant, DocumentKind},
+    store::{Claimant, DocumentKind, StoredPlan},
 };
 
 /// Opens an empty agq with the plans `first` and `second`.
@@ -158,4 +158,24 @@ async fn workflow_fails_at_a_step_whose_input_is_lost() {
     assert_eq!(known.stage, StepState::Failed);
     let error = known.steps[1].error.as_deref().unwrap();
     assert!(error.contains("cannot be read: the blob store failed: "), "{error}");
+}
+
+#[tokio::test]
+async fn workflow_that_is_stored_is_answered_although_it_cannot_be_advanced_yet() {
+    let (_dir, app) = open().await;
+    let submitted = submit(&app, None, parse(CHAIN.as_bytes()).unwrap());
+    // Polled second: the plan is unreadable behind the first write of the submission.
+    let damaged = async {
+        let plan_id: PlanId = "first".parse().unwrap();
+        let removed = app.store.delete_plan(&plan_id, None);
+        let plan = StoredPlan::unsigned(plan_id, "?".into(), app.clock.now());
+        let added = app.store.add_plan(plan.into());
+        assert!(removed.await.unwrap().unwrap() && added.await.unwrap().unwrap());
+    };
+    let (submitted, ()) = futures_util::join!(submitted, damaged);
+    let submitted = submitted.unwrap();
+    assert_eq!(submitted.stage, StepState::Running);
+    let stored = app.store.documents(DocumentKind::Workflow).await.unwrap();
+    assert_eq!(stored.iter().map(|(id, _)| id).collect::<Vec<_>>(), [&submitted.id]);
+    assert!(!is_submitted(&app, &submitted.steps[0]).await);
 }
