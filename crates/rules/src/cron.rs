@@ -151,9 +151,11 @@ impl Schedule {
         is_ahead.then(|| Self { next_run_at: Some(next), ..self.clone() })
     }
 
-    /// Marks the decided run as submitted, with the id of its job or action.
-    pub fn submitted(&self, id: &str) -> Self {
-        Self { last_id: Some(id.to_owned()), pending_id: None, ..self.clone() }
+    /// Marks the decided run `run` as submitted, with the id of its job or action. Returns `None`
+    /// if the schedule does not wait for this run, because another node has submitted it.
+    pub fn submitted(&self, run: &str, id: &str) -> Option<Self> {
+        let submitted = || Self { last_id: Some(id.to_owned()), pending_id: None, ..self.clone() };
+        (self.pending_id.as_deref() == Some(run)).then(submitted)
     }
 
     /// Returns the schedule with the history of `known`, the schedule that it replaces.
@@ -380,7 +382,8 @@ mod tests {
         let fired = made.fired(Some("j".into()), at("2026-11-22T12:00:10Z"));
         assert_eq!(fired.next_run_at, Some(at("2026-11-22T12:01:00Z")));
         assert_eq!((fired.pending_id.as_deref(), fired.runs), (Some("j"), 1));
-        let done = fired.submitted("j");
+        assert!(fired.submitted("earlier", "earlier").is_none(), "a later run is pending");
+        let done = fired.submitted("j", "j").unwrap();
         assert_eq!((done.pending_id, done.last_id.as_deref()), (None, Some("j")));
         let skipped = made.fired(None, at("2026-11-22T12:00:10Z"));
         assert_eq!((skipped.runs, skipped.last_run_at), (0, None));

@@ -121,8 +121,8 @@ async fn run(app: &AppState, schedule: &Schedule) -> Result<()> {
     // An equal job may stand for the new job.
     let last = outcome.as_ref().ok().cloned().flatten().unwrap_or_else(|| id.clone());
     // A rejected run is not repeated, because it would be rejected again. The next run follows.
-    change(app, &decided.name, move |known| known.pending_id.is_some().then(|| known.submitted(&last)))
-        .await?;
+    let pending = id.clone();
+    change(app, &decided.name, move |known| known.submitted(&pending, &last)).await?;
     outcome?;
     info!(schedule = decided.name, id, "a schedule submitted its job or action");
     Ok(())
@@ -199,5 +199,33 @@ pub(crate) fn schedule_view(schedule: Schedule) -> ScheduleView {
         overlap_policy: schedule.overlap_policy,
         runs: schedule.runs,
         timezone: schedule.timezone,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::parse_object;
+
+    use super::{change, get, run, set};
+    use crate::startup::services::without_tasks;
+
+    #[tokio::test]
+    async fn schedule_keeps_a_pending_run_when_another_node_ends_the_run_before_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        let schedule = br#"{"name":"s","expression":"* * * * *","job_template":{"type":"a","args":[]}}"#;
+        drop(set(&app, None, parse_object(schedule).unwrap(), false).await.unwrap());
+        let now = app.clock.now();
+        let fire = async |id: &'static str| {
+            change(&app, "s", move |known| Some(known.fired(Some(id.to_owned()), now))).await.unwrap();
+        };
+        fire("first").await;
+        let stalled = get(&app, "s").await.unwrap();
+        run(&app, &stalled).await.unwrap();
+        fire("second").await;
+        // A node that stalled after it had decided the first run goes on.
+        run(&app, &stalled).await.unwrap();
+        let known = get(&app, "s").await.unwrap();
+        assert_eq!((known.pending_id.as_deref(), known.last_id.as_deref()), (Some("second"), Some("first")));
     }
 }
