@@ -324,5 +324,12 @@ pub fn detached(worker: &Worker, connection: &str) -> Option<Worker> {
     (worker.connection.as_deref() == Some(connection)).then(detached)
 }
 
+/// Names the run of a worker that has registered on `connection`, or returns `None` if the worker
+/// has another connection.
+pub fn run_named(worker: &Worker, connection: &str, instance: Option<&str>) -> Option<Worker> {
+    let named = || Worker { instance: instance.map(str::to_owned), ..worker.clone() };
+    (worker.connection.as_deref() == Some(connection)).then(named)
+}
+
 #[cfg(test)]
 mod tests;

@@ -40,15 +40,23 @@ pub(crate) async fn register(
         return Err(Rejection::InvalidRegistration(text).into());
     }
     let known = app.store.worker(&worker_id).await?;
-    let is_new_run = known.is_some_and(|known| worker::is_new_run(&known, &registration));
-    let has = registration.active_job_ids.take().or(is_new_run.then(Vec::new));
+    let is_new_run = known.as_ref().is_some_and(|known| worker::is_new_run(known, &registration));
+    let listed = registration.active_job_ids.take();
+    // Without a list, the record names the new run only after the jobs of the earlier one are taken
+    // back. Otherwise a registration that is repeated after a crash would not take them back.
+    let earlier = known.and_then(|known| known.instance).filter(|_| is_new_run && listed.is_none());
+    let (run, is_named_later) = (registration.instance.clone(), earlier.is_some());
+    let has = listed.or(is_new_run.then(Vec::new));
     worker::check_connection(caller.registered.as_ref(), &worker_id)?;
     let (connection, now, text) =
         (caller.connection.clone(), app.clock.now(), documents::to_json(&registration));
     // The record has it, because the agq that looks for silent workers may have other settings.
     let silence_ms = Some(app.settings.silence_ms());
     let rule = move |known: Option<&Worker>| {
-        let registered = worker::registered(known, &registration, &connection, now)?;
+        let mut registered = worker::registered(known, &registration, &connection, now)?;
+        if earlier.is_some() {
+            registered.instance.clone_from(&earlier);
+        }
         Ok(Some(Worker { silence_ms, ..registered }))
     };
     app.store.decide_worker(&worker_id, AckLevel::Durable, Some(text), Box::new(rule)).await??;
@@ -58,8 +66,26 @@ pub(crate) async fn register(
     // The waiting claims belong to the earlier run or use the earlier record.
     app.waiters.evict(worker_id.as_str());
     reclaim(app, &worker_id, has).await?;
+    if is_named_later {
+        name_run(app, caller, &worker_id, run).await?;
+    }
     publish_worker_event(app, &worker_id, "registered");
     Ok(worker_id)
+}
+
+/// Names the run of a worker in its record. A crash that loses the name loses every later claim of
+/// the worker, too.
+async fn name_run(
+    app: &AppState,
+    caller: &Caller,
+    worker_id: &WorkerId,
+    instance: Option<String>,
+) -> Result<()> {
+    let connection = caller.connection.clone();
+    let rule = move |known: Option<&Worker>| {
+        Ok(known.and_then(|known| worker::run_named(known, &connection, instance.as_deref())))
+    };
+    Ok(app.store.decide_worker(worker_id, AckLevel::Applied, None, Box::new(rule)).await??)
 }
 
 pub(crate) async fn heartbeat(
@@ -240,10 +266,62 @@ pub(crate) async fn status(app: &AppState, worker_id: &WorkerId) -> Result<Optio
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::WorkerRegistration;
+    use std::sync::Arc;
 
-    use super::{MAX_ACTIVE, active_job_ids, register};
-    use crate::{app::Caller, startup::services::without_tasks};
+    use agenix_protocol::{
+        documents::{WorkerRegistration, parse},
+        ids::WorkerId,
+    };
+    use agenix_rules::{capability::Abilities, job};
+    use futures_util::FutureExt;
+
+    use super::{MAX_ACTIVE, active_job_ids, detach, register};
+    use crate::{
+        app::{AppState, Caller, Submitter},
+        service::{action_submission, job_changes::if_exists, plans},
+        startup::services::without_tasks,
+        store::{AckLevel, Claimant},
+    };
+
+    /// Registers run `instance` of a worker that does not list its jobs.
+    async fn register_run(app: &AppState, connection: &str, instance: &str) {
+        let caller = Caller::new(connection.into(), 1, "test", None);
+        let json = format!(r#"{{"worker_id":"w","capabilities":["true"],"instance":"{instance}"}}"#);
+        register(app, &caller, parse(json.as_bytes()).unwrap()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn interrupted_registration_of_a_new_run_takes_the_jobs_of_the_earlier_run_back_when_repeated() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        let plan = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#;
+        plans::submit(&app, Submitter::NOBODY, plan).await.unwrap();
+        let action = parse(br#"{"plan_id":"p","inputs":[{}]}"#).unwrap();
+        action_submission::submit(&app, Submitter::NOBODY, action).await.unwrap();
+        register_run(&app, "connection:1", "first").await;
+        let claimant = Claimant {
+            holder: "w".into(),
+            abilities: Arc::new(Abilities::Anything),
+            queues: Arc::new(["ready".to_owned()]),
+            share_terms: Arc::default(),
+            visibility_ms: None,
+        };
+        let claim = app.waiters.jobs_now(&claimant, 1).await.unwrap().pop().expect("a job is ready").take();
+        let job_id = claim.job.job_id;
+        let confirmed = if_exists(|job| job::renewed(job, "w"));
+        app.store.decide(&job_id, AckLevel::Durable, None, confirmed).await.unwrap().unwrap();
+        let worker_id: WorkerId = "w".parse().unwrap();
+        detach(&app, &worker_id, "connection:1").await.unwrap();
+        // The first write of the second run is carried out, and nothing after it.
+        assert!(register_run(&app, "connection:2", "second").now_or_never().is_none());
+        app.store.wait_until_applied().await.unwrap();
+        let holder = async || app.store.job_record(&job_id).await.unwrap().unwrap().holder;
+        assert_eq!(holder().await.as_deref(), Some("w"));
+        register_run(&app, "connection:2", "second").await;
+        assert_eq!(holder().await, None);
+        let known = app.store.worker(&worker_id).await.unwrap().unwrap();
+        assert_eq!(known.instance.as_deref(), Some("second"));
+    }
 
     #[tokio::test]
     async fn registration_lists_a_bounded_number_of_jobs() {

@@ -7,7 +7,7 @@ use agenix_protocol::{
 
 use super::{
     Directive, Liveness, NO_CONNECTION, Worker, check_connection, dead, detached, directed, drained,
-    heartbeat, is_new_run, is_silent, quarantined, registered, reporter, with_longer_lease,
+    heartbeat, is_new_run, is_silent, quarantined, registered, reporter, run_named, with_longer_lease,
 };
 use crate::{ojs::VISIBILITY_MS, rejection::Rejection};
 
@@ -29,6 +29,13 @@ fn registration_is_refused_while_the_connection_of_the_id_is_open() {
     assert!(again(&worker(), "a").is_ok());
     assert!(again(&detached(&worker(), "c1").unwrap(), "b").is_ok());
     assert!(again(&dead(&worker()), "b").is_ok());
+}
+
+#[test]
+fn run_is_named_on_the_connection_of_its_registration_only() {
+    let named = run_named(&worker(), "c1", Some("b")).unwrap();
+    assert!(!is_new_run(&named, &registration("b")) && is_new_run(&named, &registration("a")));
+    assert_eq!(run_named(&worker(), "c2", Some("b")), None);
 }
 
 #[test]
