@@ -11,7 +11,7 @@ use brush_parser::{
 
 use crate::{
     braces::{Placeholders, Unquoted, filled},
-    redirect,
+    nesting, redirect,
     refusal::{Refusal, Unsupported, place},
     role::{self, WordRole},
     word,
@@ -46,52 +46,13 @@ pub fn compile(text: &str, placeholders: Placeholders<'_>, programs: Programs) -
         ..ParserOptions::default()
     };
     let end = text.chars().count();
-    check_nesting(text).map_err(|no| no.within(text))?;
+    nesting::check(text).map_err(|no| no.within(text))?;
     let tasks = Parser::new(text.as_bytes(), &options)
         .parse_program()
         .map_err(|error| unreadable(&error, end))
         .and_then(|program| pipeline(program, end))
         .and_then(|pipeline| Compiling { options: &options, placeholders, programs, end }.tasks(&pipeline));
     tasks.map_err(|no| no.within(text))
-}
-
-/// Maximum number of brackets outside of single quotes, and of brackets that begin a substitution.
-/// The parser reads nested `$(` repeatedly, and deep nesting overflows its stack.
-const MAX_BRACKETS: usize = 100;
-const MAX_SUBSTITUTIONS: usize = 8;
-
-/// Refuses text that no pipeline needs and that the parser would need too long for.
-fn check_nesting(text: &str) -> Result<(), Unsupported> {
-    let (mut in_single, mut in_double) = (false, false);
-    let (mut brackets, mut substitutions) = (0, 0);
-    let mut before = None;
-    for (at, c) in text.chars().enumerate() {
-        match c {
-            _ if before == Some('\\') && !in_single => {
-                before = None;
-                continue;
-            }
-            '\'' if !in_double => in_single = !in_single,
-            '"' if !in_single => in_double = !in_double,
-            // A brace that opens a group is a word of its own.
-            ' ' | '\t' | '\n' if before == Some('{') && !in_single => brackets += 1,
-            '(' if !in_single => {
-                brackets += 1;
-                substitutions += usize::from(before == Some('$'));
-            }
-            '`' if !in_single => substitutions += 1,
-            _ => {}
-        }
-        if brackets > MAX_BRACKETS || substitutions > MAX_SUBSTITUTIONS {
-            return Err(Unsupported::new(
-                (at, at + 1),
-                "the pipeline has too many brackets",
-                "write a script that is on the workers' PATH, or quote literal text",
-            ));
-        }
-        before = Some(c);
-    }
-    Ok(())
 }
 
 /// Returns one task of a program and its arguments, without interpreting quotes. The error is a

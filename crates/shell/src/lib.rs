@@ -29,6 +29,7 @@
 mod braces;
 mod compile;
 mod interpreter;
+mod nesting;
 mod redirect;
 mod refusal;
 mod render;

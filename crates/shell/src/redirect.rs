@@ -51,12 +51,17 @@ pub(crate) fn apply(
             "concurrent jobs cannot append to one file",
             "leave it out: agx brings all outputs together, `agx map … > FILE`",
         )),
-        _ => Err(Unsupported::new(
-            at,
-            "of redirections a plan knows `< FILE`, `> FILE`, `2> FILE` and `2>&1`",
-            "write it with these",
-        )),
+        _ => Err(unknown(at)),
     }
+}
+
+/// Refuses a redirection that plans do not have.
+pub(crate) fn unknown(at: (usize, usize)) -> Unsupported {
+    Unsupported::new(
+        at,
+        "of redirections a plan knows `< FILE`, `> FILE`, `2> FILE` and `2>&1`",
+        "write it with these",
+    )
 }
 
 /// Refuses here-documents.

@@ -16,6 +16,9 @@ pub struct Refusal {
     instead: String,
 }
 
+/// Reason of a refusal, and the alternative.
+pub(crate) type Advice = (&'static str, &'static str);
+
 /// Refusal without the text of the pipeline. Positions are counted in characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unsupported {

@@ -8,9 +8,37 @@ use brush_parser::{
 
 use crate::{
     braces::{Placeholders, Unquoted, filled},
-    refusal::{Unsupported, place},
+    refusal::{Advice, Unsupported, place},
     role::WordRole,
 };
+
+pub(crate) const VARIABLE: Advice = (
+    "variables need a shell, and no shell runs the pipeline",
+    "let your own shell expand it, with double quotes around the pipeline; for a field of the input write {input.FIELD}; \
+     for a literal $, single quotes",
+);
+pub(crate) const COMMAND_SUBSTITUTION: Advice = (
+    "command substitution needs a shell, and no shell runs the pipeline",
+    "make that output the inputs: COMMAND | agx map -- '…{}…'",
+);
+pub(crate) const ARITHMETIC: Advice =
+    ("arithmetic needs a shell, and no shell runs the pipeline", "write its result");
+pub(crate) const HOME: Advice =
+    ("~ is a home directory, which depends on the worker", "write the whole path, or quote a literal ~");
+/// `$'…'` and `$"…"`
+pub(crate) const OTHER_QUOTES: Advice = ("this quoting is not POSIX", "use '…' or \"…\"");
+const PATTERN: Advice = (
+    "file name patterns need a shell, and no shell runs the pipeline",
+    "give the files as inputs: agx map -- '…{}…' ::: *.csv; quote a literal pattern",
+);
+const CARRIAGE_RETURN: Advice = (
+    "there is a carriage return here: the text has the line ends of Windows (CRLF)",
+    "remove it, as `tr -d '\\r'` does; quote a literal one",
+);
+const BRACES: Advice = (
+    "braces are expanded by some shells only, and not by POSIX",
+    "write the words out, or quote literal braces",
+);
 
 /// Returns the text of `word` with its placeholders replaced.
 pub(crate) fn text(
@@ -63,37 +91,14 @@ impl WordReader<'_> {
                 // A backslash at the end of a line removes the line feed.
                 self.text.extend(escaped.chars().skip(1).filter(|&c| c != '\n'));
             }
-            WordPiece::ParameterExpansion(_) => {
-                return Err(self.unsupported(
-                    piece,
-                    "variables need a shell, and no shell runs the pipeline",
-                    "let your own shell expand it, with double quotes around the pipeline; for a field of the input write {input.FIELD}; \
-                     for a literal $, single quotes",
-                ));
-            }
+            WordPiece::ParameterExpansion(_) => return Err(self.unsupported(piece, VARIABLE)),
             WordPiece::CommandSubstitution(_) | WordPiece::BackquotedCommandSubstitution(_) => {
-                return Err(self.unsupported(
-                    piece,
-                    "command substitution needs a shell, and no shell runs the pipeline",
-                    "make that output the inputs: COMMAND | agx map -- '…{}…'",
-                ));
+                return Err(self.unsupported(piece, COMMAND_SUBSTITUTION));
             }
-            WordPiece::ArithmeticExpression(_) => {
-                return Err(self.unsupported(
-                    piece,
-                    "arithmetic needs a shell, and no shell runs the pipeline",
-                    "write its result",
-                ));
-            }
-            WordPiece::TildeExpansion(_) => {
-                return Err(self.unsupported(
-                    piece,
-                    "~ is a home directory, which depends on the worker",
-                    "write the whole path, or quote a literal ~",
-                ));
-            }
+            WordPiece::ArithmeticExpression(_) => return Err(self.unsupported(piece, ARITHMETIC)),
+            WordPiece::TildeExpansion(_) => return Err(self.unsupported(piece, HOME)),
             WordPiece::AnsiCQuotedText(_) | WordPiece::GettextDoubleQuotedSequence(_) => {
-                return Err(self.unsupported(piece, "this quoting is not POSIX", "use '…' or \"…\""));
+                return Err(self.unsupported(piece, OTHER_QUOTES));
             }
         }
         Ok(())
@@ -106,31 +111,19 @@ impl WordReader<'_> {
         };
         self.has_open_bracket |= text.contains('[');
         if text.contains(['*', '?']) || is_set {
-            return Err(self.unsupported(
-                piece,
-                "file name patterns need a shell, and no shell runs the pipeline",
-                "give the files as inputs: agx map -- '…{}…' ::: *.csv; quote a literal pattern",
-            ));
+            return Err(self.unsupported(piece, PATTERN));
         }
         if text.contains('\r') {
-            return Err(self.unsupported(
-                piece,
-                "there is a carriage return here: the text has the line ends of Windows (CRLF)",
-                "remove it, as `tr -d '\\r'` does; quote a literal one",
-            ));
+            return Err(self.unsupported(piece, CARRIAGE_RETURN));
         }
         if is_brace_expansion(text) {
-            return Err(self.unsupported(
-                piece,
-                "braces are expanded by some shells only, and not by POSIX",
-                "write the words out, or quote literal braces",
-            ));
+            return Err(self.unsupported(piece, BRACES));
         }
         self.text.push_str(text);
         Ok(())
     }
 
-    fn unsupported(&self, piece: &WordPieceWithSource, what: &str, instead: &str) -> Unsupported {
+    fn unsupported(&self, piece: &WordPieceWithSource, (what, instead): Advice) -> Unsupported {
         let chars = |bytes: usize| self.source.get(..bytes).map_or(0, |text| text.chars().count());
         let (start, end) = (chars(piece.start_index), chars(piece.end_index));
         Unsupported::new((self.at.0 + start, self.at.0 + end.max(start + 1)), what, instead)

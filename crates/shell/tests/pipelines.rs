@@ -134,13 +134,6 @@ fn unsupported_constructs_are_marked_with_an_alternative() {
         ("wc -l\r\n", "   ^^^", "CRLF", "tr -d"),
         ("a 'x' $'y'", "      ^^^^", "not POSIX", "'…'"),
     ];
-    for deep in
-        ["(".repeat(100_000), "$(".repeat(1000), "\"$(".repeat(1000), "`".repeat(1000), "{ ".repeat(100_000)]
-    {
-        let refusal = compile(&deep, PLACEHOLDERS, Programs::Named).expect_err("brackets");
-        assert!(refusal.to_string().contains("too many brackets"), "{}", refusal.instead());
-    }
-    assert_eq!(args(&format!("awk '{}'", "$(".repeat(1000))), ["$(".repeat(1000)], "as it is");
     let wrong: Vec<String> = cases
         .iter()
         .filter_map(|(text, mark, what, instead)| {
@@ -156,6 +149,32 @@ fn unsupported_constructs_are_marked_with_an_alternative() {
         })
         .collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn texts_that_the_parser_could_not_read_in_time_are_refused() {
+    for (deep, what) in [
+        ("(".repeat(100_000), "too many brackets"),
+        ("{ ".repeat(100_000), "too many brackets"),
+        ("if ".repeat(40_000), "too many brackets"),
+        ("case x in a) ".repeat(40), "too many brackets"),
+        (format!("a {}", "a[''".repeat(40)), "too many brackets"),
+        (format!("true # don't\n{}", "(".repeat(100_000)), "too many brackets"),
+        ("( ".repeat(50), "could not read"),
+        ("if ".repeat(50), "could not read"),
+        ("case x in a) ".repeat(8), "could not read"),
+        ("$(".repeat(1000), "command substitution"),
+        ("\"$(".repeat(1000), "command substitution"),
+        ("`".repeat(1000), "command substitution"),
+        ("${".repeat(100_000), "variables need a shell"),
+        (format!("a $(a <<E\n{}\nE\n)", "(".repeat(40)), "command substitution"),
+        ("a 99999999999> f".to_owned(), "of redirections a plan knows"),
+        ("a ~99999999999999999999".to_owned(), "home directory"),
+    ] {
+        let refusal = compile(&deep, PLACEHOLDERS, Programs::Named).expect_err("brackets");
+        assert!(refusal.to_string().contains(what), "{refusal}");
+    }
+    assert_eq!(args(&format!("awk '{}'", "$(".repeat(1000))), ["$(".repeat(1000)], "as it is");
 }
 
 #[test]
