@@ -78,12 +78,13 @@ fn of(program: &str) -> Option<&'static Interpreter> {
 /// Finds the program text among the `arguments` of an interpreter.
 pub(crate) fn script(program: &str, arguments: &[&str]) -> Script {
     let Some(interpreter) = of(program) else { return Script::None };
-    let mut before = Word::Other;
+    let (mut before, mut has_text) = (Word::Other, false);
     for &word in arguments {
+        has_text |= before == Word::Text;
         before = match before {
             Word::Text if interpreter.text_is_last => return Script::Given,
             Word::Text | Word::Value => Word::Other,
-            Word::Other if word == "--" || !word.starts_with('-') => return Script::Given,
+            Word::Other if word == "--" || !word.starts_with('-') => return Script::after_operand(has_text),
             Word::Other => interpreter.next_after(word),
         };
     }
@@ -142,13 +143,16 @@ mod tests {
             ("perl -pie", Script::None),
             ("perl -e x", Script::None),
             ("perl -e x --", Script::Given),
-            ("perl script.pl -e", Script::Given),
+            ("perl -e x file", Script::Given),
+            ("perl script.pl -e", Script::None),
+            ("perl -w script.pl", Script::None),
             ("python -c", Script::Next(Language::Python)),
             ("python3.12 -W ignore -Ic", Script::Next(Language::Python)),
             ("python3 -c x", Script::Given),
             ("python3 -c x -c", Script::Given),
             ("python3 -W", Script::None),
-            ("python3 x.py -c", Script::Given),
+            ("python3 x.py -c", Script::None),
+            ("python3 -m tool -c", Script::None),
             ("ruby -rjson -ne", Script::Next(Language::Ruby)),
             ("node -e", Script::Next(Language::Node)),
             ("node -pe", Script::Next(Language::Node)),

@@ -52,7 +52,7 @@ pub(crate) fn of_next(words: &[&str]) -> WordRole {
     let continues_script = matches!(script, Script::Continued(_));
     let (script, may_be_option) = match script {
         Script::Next(language) | Script::Continued(language) => (Some(language), false),
-        // Words after the script are arguments of the script.
+        // Words after the program text are arguments of the text.
         Script::Given => (None, false),
         Script::None => (None, !words.contains(&"--")),
     };
@@ -93,7 +93,7 @@ fn shell(arguments: &[&str]) -> Script {
         }
         let is_option = word.len() > 1 && word.starts_with(['-', '+']);
         if !is_option {
-            return Script::Given;
+            return Script::after_operand(has_text);
         }
         if word.starts_with("--") {
             is_value = matches!(word, "--rcfile" | "--init-file");
@@ -258,10 +258,36 @@ mod tests {
     #[test]
     fn options_are_possible_until_the_options_end() {
         let may = |line: &str| of_next(&line.split(' ').collect::<Vec<_>>()).may_be_option;
-        for line in ["rm", "rm -f", "grep -c x", "sh", "awk -f p", "env rm -f"] {
+        for line in [
+            "rm",
+            "rm -f",
+            "grep -c x",
+            "sh",
+            "awk -f p",
+            "env rm -f",
+            "sh x.sh",
+            "bash -e deploy.sh prod",
+            "python3 tool.py",
+            "python3 -m tool",
+            "xargs perl -w x.pl",
+            "ruby x.rb",
+            "node app.js",
+            "php x.php",
+        ] {
             assert!(may(line), "{line}");
         }
-        for line in ["rm --", "grep -c -- x", "sh -c text", "sh -c text sh", "awk {print}", "sh -c"] {
+        for line in [
+            "rm --",
+            "grep -c -- x",
+            "sh -c text",
+            "sh -c text sh",
+            "awk {print}",
+            "sh -c",
+            "sh x.sh --",
+            "python3 tool.py --",
+            "python3 -c text",
+            "perl -e text file",
+        ] {
             assert!(!may(line), "{line}");
         }
     }

@@ -30,6 +30,14 @@ pub(crate) enum Script {
     Next(Language),
     /// The next word is a further part of the program text.
     Continued(Language),
-    /// A previous word is the program text.
+    /// A previous word is the program text, and the next word an argument of it.
     Given,
+}
+
+impl Script {
+    /// Returns the position of the program text of an interpreter behind its first operand. Without
+    /// a program text, the operand is a program in a file, which may have options of its own.
+    pub(crate) fn after_operand(has_text: bool) -> Self {
+        if has_text { Self::Given } else { Self::None }
+    }
 }

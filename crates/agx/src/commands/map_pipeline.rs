@@ -186,6 +186,9 @@ mod tests {
             (&["--", "wc -l < {}"], false),
             (&["--", "tar --file={}"], false),
             (&["--", "sh", "-c", "wc \"$1\"", "sh"], false),
+            (&["--", "sh", "deploy.sh"], true),
+            (&["--", "python3 tool.py {}"], true),
+            (&["--", "python3 tool.py -- {}"], false),
             (&["-I@", "--", "rm @"], true),
             (&["--inputs-may-be-options", "--", "rm {}"], false),
         ] {

@@ -43,14 +43,14 @@ fn read_as_option(leading: &InputFields, args: &[String], number: u64) -> Option
 
 /// Returns true if a program could read `value` as an option: not a negative number, nor `-`.
 fn is_option(value: &str) -> bool {
-    let mut rest = value.chars();
-    let is_number = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
-    match (rest.next(), rest.next()) {
-        (Some('-'), None) => false,
-        (Some('-'), Some('.')) => !is_number(rest.next()),
-        (Some('-'), next) => !is_number(next),
-        _ => false,
-    }
+    value.strip_prefix('-').is_some_and(|rest| !rest.is_empty() && !is_number(rest))
+}
+
+/// Returns true for a decimal number without a sign, such as `5`, `.5` and `1e-3`.
+fn is_number(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+        && text.chars().all(|c| c.is_ascii_digit() || ".eE+-".contains(c))
+        && text.parse::<f64>().is_ok()
 }
 
 #[cfg(test)]
@@ -60,10 +60,12 @@ mod tests {
 
     #[test]
     fn numbers_and_stdin_do_not_count_as_options() {
-        for value in ["-rf", "--version", "--", "-n", "-.x", "-é"] {
+        for value in
+            ["-rf", "--version", "--", "-n", "-.x", "-é", "-1R", "-9rf", "-1f", "-5-", "-.", "--5", "-e5"]
+        {
             assert!(is_option(value), "{value}");
         }
-        for value in ["-", "-5", "-0.5", "-.5", "a-b", "", "./-rf", "–x"] {
+        for value in ["-", "-5", "-0.5", "-.5", "-1e-3", "-2E+8", "a-b", "", "./-rf", "–x"] {
             assert!(!is_option(value), "{value}");
         }
     }
