@@ -65,7 +65,7 @@ pub(crate) fn filled(word: &Unquoted<'_>, placeholders: Placeholders<'_>) -> Res
         let (before, after) = (&text[..open], &text[end..]);
         let is_literal = word.literal.contains(&open);
         let is_escaped = placeholders.only.is_none() && (is_literal || before.ends_with('\\'));
-        let found = Braces { inside, is_double, before, after, is_escaped, role: word.role };
+        let found = Braces { inside, is_double, before, after, is_escaped, role: word.role.behind(before) };
         at = end;
         match (placeholders.meaning)(&found) {
             // The text between the braces may begin another placeholder.

@@ -3,8 +3,8 @@
 use agenix_protocol::documents::Task;
 
 use crate::{
-    interpreter,
-    script::{Language, Script},
+    interpreter::{self, AWK, Interpreter, SHELL_STARTER, Script, Word},
+    script::Language,
     wrapper::{self, inner, name},
 };
 
@@ -19,14 +19,22 @@ pub struct WordRole {
     pub may_be_option: bool,
     /// True if the program takes regular expressions.
     pub may_be_pattern: bool,
+    /// Program that reads the word if it is an option.
+    options_of: Option<&'static Interpreter>,
+}
+
+impl WordRole {
+    /// Returns the role of the rest of a word that begins with `start`: an option such as `-e` may
+    /// have its program text in its own word.
+    pub(crate) fn behind(self, start: &str) -> Self {
+        let interpreter = self.options_of.filter(|interpreter| interpreter.has_text_behind(start));
+        Self { script: interpreter.map_or(self.script, |interpreter| Some(interpreter.language)), ..self }
+    }
 }
 
 /// Programs that run the argument of `-c` as a shell script.
-const SHELLS: [&str; 13] =
-    ["sh", "bash", "dash", "ash", "zsh", "ksh", "ksh93", "mksh", "yash", "fish", "csh", "tcsh", "rbash"];
-/// Programs that pass the argument of `-c` to a shell.
-const SHELL_STARTERS: [&str; 4] = ["flock", "runuser", "script", "su"];
-const AWKS: [&str; 5] = ["awk", "gawk", "mawk", "nawk", "original-awk"];
+const SHELLS: [&str; 12] =
+    ["sh", "bash", "dash", "ash", "zsh", "ksh", "ksh93", "mksh", "yash", "csh", "tcsh", "rbash"];
 /// Programs that take regular expressions as arguments, separated by blanks.
 const MATCHERS: &str = "ack ag awk bzgrep csplit ed egrep ex expr find gawk ggrep grep gsed mawk nawk \
     pcre2grep pcregrep perl rename rg sed ugrep xzgrep zgrep zstdgrep";
@@ -43,37 +51,53 @@ pub(crate) fn of_next(words: &[&str]) -> WordRole {
     }
     let command = inner(words, &is_known);
     let program = command.first().map_or("", |program| name(program));
-    let script = match command.get(1..) {
-        _ if starts_shell(words) => Script::Next(Language::Shell),
+    let is_starter = SHELL_STARTER.has_name(program) || (command.is_empty() && has_shell_starter(words));
+    let found = match command.get(1..) {
+        _ if starts_shell(words, is_starter) => Script::Next(Language::Shell),
         Some(arguments) => script(program, arguments),
         None => Script::None,
     };
-    let may_be_pattern = MATCHERS.split(' ').any(|matcher| matcher == program);
-    let continues_script = matches!(script, Script::Continued(_));
-    let (script, may_be_option) = match script {
-        Script::Next(language) | Script::Continued(language) => (Some(language), false),
-        // Words after the program text are arguments of the text.
-        Script::Given => (None, false),
-        Script::None => (None, !words.contains(&"--")),
+    let found = match found {
+        Script::None if is_starter => Script::Options(&SHELL_STARTER),
+        found => found,
     };
-    WordRole { script, continues_script, may_be_option, may_be_pattern }
+    let may_be_pattern = MATCHERS.split(' ').any(|matcher| matcher == program);
+    let continues_script = matches!(found, Script::Continued(_));
+    let (script, may_be_option, options_of) = match found {
+        Script::Next(language) | Script::Continued(language) => (Some(language), false, None),
+        // Words after the program text are arguments of the text.
+        Script::Given => (None, false, None),
+        Script::None => (None, !words.contains(&"--"), None),
+        Script::Options(interpreter) => (None, !words.contains(&"--"), Some(interpreter)),
+    };
+    WordRole { script, continues_script, may_be_option, may_be_pattern, options_of }
 }
 
 /// Returns true if `program` is one that takes program texts.
 fn is_known(program: &str) -> bool {
-    AWKS.contains(&program) || SHELLS.contains(&program) || program == "ssh" || interpreter::is_one(program)
+    AWK.has_name(program) || SHELLS.contains(&program) || program == "ssh" || interpreter::is_one(program)
 }
 
 /// Returns true if the last word is the `-c` of a program that passes its argument to a shell.
-fn starts_shell(words: &[&str]) -> bool {
-    let is_text_next = matches!(words.last(), Some(&"-c" | &"--command"));
+fn starts_shell(words: &[&str], is_starter: bool) -> bool {
+    match words.last() {
+        Some(&"-c" | &"--command") => has_shell_starter(words),
+        Some(option) if option.starts_with('-') => {
+            is_starter && SHELL_STARTER.next_after(option) == Word::Text
+        }
+        _ => false,
+    }
+}
+
+/// Returns true if the command, or that of a wrapper, passes an argument to a shell.
+fn has_shell_starter(words: &[&str]) -> bool {
     let is_wrapped = words.first().is_some_and(|first| wrapper::is_one(name(first)));
     let reach = if is_wrapped { words.len() } else { 1 };
-    is_text_next && words.iter().take(reach).any(|word| SHELL_STARTERS.contains(&name(word)))
+    words.iter().take(reach).any(|word| SHELL_STARTER.has_name(name(word)))
 }
 
 fn script(program: &str, arguments: &[&str]) -> Script {
-    if AWKS.contains(&program) {
+    if AWK.has_name(program) {
         awk(arguments)
     } else if SHELLS.contains(&program) {
         shell(arguments)
@@ -127,23 +151,34 @@ fn remote(arguments: &[&str]) -> Script {
     if has_host && !is_value { Script::Next(Language::Remote) } else { Script::None }
 }
 
-/// Finds the operand of awk that is its program.
+/// Finds the program text of awk: the value of an option, or else the first operand.
 fn awk(arguments: &[&str]) -> Script {
-    let mut is_value = false;
-    let mut has_file = false;
+    let (mut before, mut has_program) = (Word::Other, false);
     for &word in arguments {
-        if std::mem::take(&mut is_value) {
-            continue;
-        }
-        match word {
-            "--" => {}
-            "-f" | "-E" | "-e" | "--file" | "--exec" | "--source" => (is_value, has_file) = (true, true),
-            "-F" | "-v" | "-i" | "-l" | "-W" | "--assign" | "--field-separator" => is_value = true,
-            _ if word.len() > 1 && word.starts_with('-') => {}
-            _ => return Script::Given,
-        }
+        before = match before {
+            Word::Text | Word::Value => Word::Other,
+            _ if word == "--" => Word::Other,
+            _ if word.len() < 2 || !word.starts_with('-') => return Script::Given,
+            Word::Here | Word::Other => {
+                has_program |= gives_program(word);
+                AWK.next_after(word)
+            }
+        };
     }
-    if is_value || has_file { Script::None } else { Script::Next(Language::Awk) }
+    match before {
+        Word::Text => Script::Next(Language::Awk),
+        Word::Value => Script::None,
+        Word::Here | Word::Other if has_program => Script::Options(&AWK),
+        Word::Here | Word::Other => Script::Next(Language::Awk),
+    }
+}
+
+/// Returns true for an option of awk whose value is the program or its file.
+fn gives_program(option: &str) -> bool {
+    if option.starts_with("--") {
+        return ["--exec", "--file", "--source"].iter().any(|name| option.starts_with(*name));
+    }
+    option != "-safe" && AWK.first_with_value(option).is_some_and(|option| "Eef".contains(option))
 }
 
 #[cfg(test)]
@@ -167,7 +202,11 @@ mod tests {
             "env A=b timeout 5 dash -c",
             "docker run --rm image /bin/sh -c",
             "su user -c",
+            "su user --session-command",
+            "script -qc",
             "sudo flock file -c",
+            "fish -c",
+            "fish --command",
             "/bin/sh -c",
             "/usr/bin/env -i A=b /bin/bash -c",
             "xargs -n 1 sh -c",
@@ -198,14 +237,57 @@ mod tests {
     }
 
     #[test]
-    fn awk_program_is_the_first_operand() {
-        for line in
-            ["awk", "gawk -F , -v x=1", "mawk -F: --", "awk -F"].into_iter().zip([true, true, true, false])
-        {
-            assert_eq!(script(line.0) == Some(Language::Awk), line.1, "{}", line.0);
+    fn awk_program_is_the_first_operand_or_the_value_of_an_option() {
+        for line in [
+            "awk",
+            "gawk -F , -v x=1",
+            "mawk -F: --",
+            "original-awk -safe",
+            "gawk -e",
+            "gawk --source",
+            "gawk -be",
+            "gawk -f lib.awk -e",
+            "gawk -e x --source",
+        ] {
+            assert_eq!(script(line), Some(Language::Awk), "{line}");
         }
-        for line in ["awk -f prog.awk", "awk {print}", "awk -f p f"] {
+        for line in [
+            "awk -F",
+            "awk -f prog.awk",
+            "awk -fprog.awk",
+            "gawk --file=prog.awk",
+            "gawk -e x",
+            "gawk -ex",
+            "awk {print}",
+            "awk -f p f",
+        ] {
             assert_eq!(script(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn program_text_may_begin_behind_an_option() {
+        let behind =
+            |line: &str, start: &str| of_next(&line.split(' ').collect::<Vec<_>>()).behind(start).script;
+        for (line, start, language) in [
+            ("env perl", "-ne", Language::Perl),
+            ("gawk -f lib.awk", "-e", Language::Awk),
+            ("gawk -f lib.awk", "--source=", Language::Awk),
+            ("su user", "-c", Language::Shell),
+            ("sudo flock file", "--command=", Language::Shell),
+            ("script", "-qc", Language::Shell),
+            ("fish", "--command=", Language::Shell),
+        ] {
+            assert_eq!(behind(line, start), Some(language), "{line} {start}");
+        }
+        for (line, start) in [
+            ("perl x.pl", "-e"),
+            ("gawk -f x", "-ve="),
+            ("su user", "-s"),
+            ("grep su", "-c"),
+            ("flock file cut", "-c"),
+        ] {
+            assert_eq!(behind(line, start), None, "{line} {start}");
         }
     }
 

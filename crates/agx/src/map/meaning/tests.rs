@@ -59,6 +59,8 @@ fn braces_with_the_syntax_of_placeholders_are_placeholders() {
         ("ssh host {}", ONE, "{{input.line}}"),
         ("ssh host wc {}", CODE, "{{input.line}}"),
         ("sed 's/{}/x/'", ONE, "s/{{input.line}}/x/"),
+        ("perl x.pl -e{}", ONE, "-e{{input.line}}"),
+        ("gawk -f lib.awk -vx={}", ONE, "-vx={{input.line}}"),
     ] {
         assert_eq!(of(text, reader).as_deref(), Ok(expected), "{text}");
     }
@@ -87,6 +89,13 @@ fn ambiguous_braces_are_refused_with_both_alternatives() {
         ("ruby -e 'puts {}'", ONE, "a program of ruby", "ARGV[0]"),
         ("node -e 'f({})'", ONE, "a program of node", "process.argv[1]"),
         ("php -r 'f({});'", ONE, "a program of php", "$argv[1]"),
+        ("gawk -e 'BEGIN {print \"{}\"}'", ONE, "a program of awk", "awk -v x={}"),
+        ("gawk -f lib.awk --source='BEGIN {print \"{}\"}'", ONE, "a program of awk", "awk -v x={}"),
+        ("perl -ne'print if /{}/'", ONE, "a program of perl", "$ARGV[0]"),
+        ("python3 -c'print(\"{}\")'", ONE, "a program of python", "sys.argv[1]"),
+        ("node --eval='f(\"{}\")'", ONE, "a program of node", "process.argv[1]"),
+        ("fish --command 'echo {}'", ONE, "a shell script", "sh {}"),
+        ("script -qc'echo {}'", ONE, "a shell script", "sh {}"),
         ("ssh host 'wc {}'", ONE, "a shell of the host", "| ssh HOST"),
         ("ssh host wc {}", ONE, "a shell of the host", "| ssh HOST"),
     ] {
