@@ -245,6 +245,11 @@ fn map_differs_from_gnu_parallel_as_documented() {
         (&["-N2", "-C,", "echo", ":::", "a,b"], "cannot be used with"),
         (&["-N0", "echo", ":::", "a"], "from 1 to 100000"),
         (&["--header", "2", "echo", ":::", "a"], "only : is known"),
+        (&["echo {-1}", ":::", "a", ":::", "b"], "{-1} counts from the last source"),
+        (&["echo {= s/a/b/ =}", ":::", "a"], "an expression of perl"),
+        (&["--results", "o.JSON", "echo", ":::", "a"], "tables are not supported"),
+        (&["--joblog", "-", "echo", ":::", "a"], "give a file"),
+        (&["--pipe", "wc -l {}"], "with --pipe a job has a block of stdin instead"),
         (&["--shuf", "--resume", "--joblog", "x", "echo", ":::", "a"], "cannot be used with"),
     ] {
         let refused = map(&lab, args, "").expect(2).err;

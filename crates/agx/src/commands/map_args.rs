@@ -7,7 +7,10 @@ use agenix_protocol::{
     documents::{Halt, StartRate},
     ids::{QueueName, ShareName},
 };
-use clap::{Args, builder::TypedValueParser};
+use clap::{
+    Args,
+    builder::{PathBufValueParser, TypedValueParser},
+};
 
 use super::{
     concurrency_args::ConcurrencyArgs,
@@ -96,7 +99,7 @@ pub(crate) struct MapArgs {
     #[arg(long, value_name = "DIR", value_parser = any_bytes().try_map(|text| parse_results(&text)))]
     pub(crate) results: Option<PathBuf>,
     /// Log each finished job in the format of GNU Parallel; +FILE appends to an existing file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(parse_joblog))]
     pub(crate) joblog: Option<PathBuf>,
     /// Skip the jobs that are in the joblog, and append to it
     #[arg(long, requires = "joblog")]
@@ -235,6 +238,9 @@ fn jobs_on(processors: u32, text: &str) -> Option<u32> {
     (1..=MAX_JOBS).contains(&jobs).then_some(jobs)
 }
 
+/// Extensions of the tables that GNU Parallel writes.
+const TABLES: [&str; 3] = ["csv", "json", "tsv"];
+
 /// Parses DIR. Patterns and tables of GNU Parallel are errors: they would become a directory name.
 fn parse_results(text: &str) -> Result<PathBuf, String> {
     let pattern = text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(inner, _)| inner);
@@ -246,12 +252,22 @@ fn parse_results(text: &str) -> Result<PathBuf, String> {
     }
     let shown = one_line(text);
     match PathBuf::from(text).extension() {
-        Some(end) if !text.ends_with('/') && (end == "csv" || end == "tsv") => Err(format!(
-            "tables are not supported: give a directory, or use `agx --json map` for one document a job; {shown}/ is a \
+        Some(end) if !text.ends_with('/') && TABLES.iter().any(|table| end.eq_ignore_ascii_case(table)) => {
+            Err(format!(
+                "tables are not supported: give a directory, or use `agx --json map` for one document a job; {shown}/ is a \
              directory of this name"
-        )),
+            ))
+        }
         _ => Ok(decode_os(text).into()),
     }
+}
+
+/// Parses FILE or +FILE. `-` is an error: it would become the name of a file.
+fn parse_joblog(path: PathBuf) -> Result<PathBuf, String> {
+    if path.as_os_str() == "-" || path.as_os_str() == "+-" {
+        return Err("the joblog cannot go to stdout, where the jobs' output is: give a file; ./- is a file of this name".into());
+    }
+    Ok(path)
 }
 
 /// Maximum number of jobs at once.
@@ -274,7 +290,7 @@ fn parse_size(text: &str) -> Result<usize, String> {
 mod tests {
     use agenix_protocol::byte_escape::encode_os;
 
-    use super::{jobs_on, parse_results, parse_size};
+    use super::{jobs_on, parse_joblog, parse_results, parse_size};
 
     #[test]
     fn jobs_are_absolute_or_relative_to_the_processors() {
@@ -290,13 +306,23 @@ mod tests {
 
     #[test]
     fn results_must_be_a_directory() {
-        for wrong in ["out/{#}", "{}.txt", "o/{1}", "o.csv", "x/o.tsv"] {
+        for wrong in ["out/{#}", "{}.txt", "o/{1}", "o.csv", "x/o.tsv", "O.CSV", "o.json"] {
             assert!(parse_results(wrong).unwrap_err().contains("give a directory"), "{wrong}");
         }
-        for right in ["out", "o.csv/", "a{b}", "{", "csv"] {
+        for right in ["out", "o.csv/", "a{b}", "{", "csv", "o.csv.d"] {
             assert_eq!(parse_results(right), Ok(right.into()));
         }
         assert_eq!(encode_os(parse_results("caf\u{10fee9}").unwrap().as_os_str()), "caf\u{10fee9}");
+    }
+
+    #[test]
+    fn joblog_must_be_a_file() {
+        for wrong in ["-", "+-"] {
+            assert!(parse_joblog(wrong.into()).unwrap_err().contains("give a file"), "{wrong}");
+        }
+        for right in ["log", "+log", "./-", "-x"] {
+            assert_eq!(parse_joblog(right.into()), Ok(right.into()));
+        }
     }
 
     #[test]

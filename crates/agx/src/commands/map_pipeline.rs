@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     error::{CliError, Result},
-    map::{BLOCK, BraceMeaning, BraceParser, Columns, InputFields, Placeholder, appended},
+    map::{BLOCK, BraceMeaning, BraceParser, Columns, InputFields, Placeholder, appended, perl_expression},
 };
 
 /// Compiled pipeline, and the parts of the inputs that it uses.
@@ -77,16 +77,10 @@ pub(super) fn read(
         braced.into()
     };
     let placeholders = Placeholders { only: args.replace.as_deref(), meaning: &meaning };
-    let mut tasks = match words {
-        [] => {
-            return Err(CliError::usage(
-                "there is no command",
-                "write it after --, as -- 'grep -c ERROR {}'",
-            ));
-        }
-        [text] => compile(text, placeholders, programs).map_err(|refusal| refused(&refusal))?,
-        words => vec![argv(words, placeholders, programs).map_err(|refusal| refused(&refusal))?],
-    };
+    let mut tasks = compiled(words, placeholders, programs)?;
+    if args.replace.is_none() {
+        refuse_expressions(&tasks)?;
+    }
     let mut text = match words {
         [text] => text.clone(),
         words => words.split_first().map_or_else(String::new, |(command, args)| {
@@ -96,7 +90,7 @@ pub(super) fn read(
     };
     let mut found = found.into_inner();
     if args.pipe {
-        feed_block(&mut tasks)?;
+        feed_block(&mut tasks, args, &found)?;
     } else if found.placeholders.is_empty() {
         append(&mut tasks, args, &mut found)?;
         text += " {}";
@@ -115,6 +109,30 @@ pub(super) fn read(
     let fields = |placeholders| InputFields { placeholders, columns: columns.clone() };
     let (fields, leading) = (fields(placeholders), fields(leading));
     Ok(Pipeline { text, tasks, fields, leading, concurrency, notes })
+}
+
+/// Compiles one word as a pipeline, and several as a program and its arguments.
+fn compiled(words: &[String], placeholders: Placeholders<'_>, programs: Programs) -> Result<Vec<Task>> {
+    match words {
+        [] => Err(CliError::usage("there is no command", "write it after --, as -- 'grep -c ERROR {}'")),
+        [text] => compile(text, placeholders, programs).map_err(|refusal| refused(&refusal)),
+        words => {
+            argv(words, placeholders, programs).map(|task| vec![task]).map_err(|refusal| refused(&refusal))
+        }
+    }
+}
+
+/// Refuses `{=…=}`, which GNU Parallel evaluates, if it consists of several words.
+fn refuse_expressions(tasks: &[Task]) -> Result<()> {
+    let has_one = |task: &Task| {
+        let mut behind = task.args.iter().skip_while(|word| !word.starts_with("{=")).skip(1);
+        behind.any(|word| word.ends_with("=}"))
+    };
+    if tasks.iter().any(has_one) {
+        let (what, instead) = perl_expression("{=…=}");
+        return Err(CliError::usage(what, instead));
+    }
+    Ok(())
 }
 
 /// Appends the input as the last argument of a command without a placeholder.
@@ -142,7 +160,14 @@ fn append(tasks: &mut [Task], args: &MapArgs, found: &mut ParserNotes) -> Result
 }
 
 /// Makes the first command read the block from stdin.
-fn feed_block(tasks: &mut [Task]) -> Result<()> {
+fn feed_block(tasks: &mut [Task], args: &MapArgs, found: &ParserNotes) -> Result<()> {
+    if let Some(wrong) = found.placeholders.iter().find(|placeholder| !placeholder.is_number()) {
+        let written = args.replace.clone().unwrap_or_else(|| wrong.written());
+        return Err(CliError::usage(
+            format!("{written} stands for an input, and with --pipe a job has a block of stdin instead"),
+            "leave it out: the first command reads the block from its stdin",
+        ));
+    }
     let Some(first) = tasks.first_mut() else { return Ok(()) };
     if first.stdin_file.is_some() {
         return Err(CliError::usage("--pipe and < both give the first command its stdin", "leave one out"));
@@ -215,6 +240,36 @@ mod tests {
         assert_eq!(read.text, "grep -E 'a\\{1}' {}");
         let read = pipeline(&["--", "grep -E 'a{1}' {2}"], 2).unwrap();
         assert!(read.notes[0].contains("write \\{1} if it is a repetition"), "{:?}", read.notes);
+    }
+
+    #[test]
+    fn map_refuses_expressions_of_gnu_parallel() {
+        for words in [
+            &["--", "echo {= s/a/b/ =}"][..],
+            &["--", "echo '{= s/a/b/ =}'"],
+            &["--", "echo", "{=", "s/a/b/", "=}"],
+        ] {
+            let refusal = pipeline(words, 1).unwrap_err();
+            assert!(refusal.contains("is an expression of perl in GNU Parallel"), "{words:?}: {refusal}");
+        }
+        for words in [&["-I@", "--", "echo {= x =} @"][..], &["--", "echo =} {="], &["--", "echo {= x"]] {
+            assert!(pipeline(words, 1).is_ok(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn map_pipe_has_no_placeholder_of_an_input() {
+        for (words, written) in [
+            (&["--pipe", "--", "wc -l {}"][..], "{}"),
+            (&["--pipe", "--", "cat | tee {/.}"], "{/.}"),
+            (&["--pipe", "-I@", "--", "wc @"], "@"),
+        ] {
+            let refusal = pipeline(words, 1).unwrap_err();
+            let expected = format!("{written} stands for an input, and with --pipe");
+            assert!(refusal.starts_with(&expected), "{words:?}: {refusal}");
+        }
+        assert_eq!(pipeline(&["--pipe", "--", "split - out.{#}."], 1).unwrap().fields.placeholders.len(), 1);
+        assert_eq!(pipeline(&["--pipe", "--", "wc '\\{}'"], 1).unwrap().tasks[0].args, ["{}"]);
     }
 
     #[test]

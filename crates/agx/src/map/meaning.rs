@@ -63,7 +63,7 @@ impl BraceParser<'_> {
     /// Reads `{name}`, which is text unless a column has the name.
     fn named(self, braces: &Braces<'_>) -> BraceMeaning {
         let placeholder = Placeholder::named(braces.inside, self.names).filter(|_| !self.is_renamed);
-        let Some(placeholder) = placeholder else { return BraceMeaning::Text };
+        let Some(placeholder) = placeholder else { return of_gnu_parallel(braces) };
         let name = placeholder.source().and_then(|number| self.names.get(number - 1));
         if self.names.iter().filter(|one| Some(*one) == name).count() > 1 {
             return refused(
@@ -173,6 +173,35 @@ impl From<BraceMeaning> for Meaning {
 
 fn refused(what: impl Into<String>, instead: impl Into<String>) -> BraceMeaning {
     BraceMeaning::Refused { what: what.into(), instead: instead.into() }
+}
+
+/// Refuses placeholders that only GNU Parallel has. Other braces are text.
+fn of_gnu_parallel(braces: &Braces<'_>) -> BraceMeaning {
+    let (written, inside) = (written(braces), braces.inside);
+    let from_the_end = inside.strip_prefix('-').and_then(Placeholder::parse);
+    match from_the_end.and_then(Placeholder::source) {
+        _ if braces.is_double => BraceMeaning::Text,
+        Some(_) => refused(
+            format!("{written} counts from the last source in GNU Parallel, and agx does not"),
+            format!(
+                "write the number of the source, as {{2}}, or \\{written} for these characters as they are"
+            ),
+        ),
+        None if inside.len() > 1 && inside.starts_with('=') && inside.ends_with('=') => {
+            let (what, instead) = perl_expression(&written);
+            refused(what, instead)
+        }
+        None => BraceMeaning::Text,
+    }
+}
+
+/// Returns the reason to refuse `{=…=}`, and the alternative.
+pub(crate) fn perl_expression(written: &str) -> (String, &'static str) {
+    (
+        format!("{written} is an expression of perl in GNU Parallel, and agx evaluates none"),
+        "change the input in the pipeline, as in `printf '%s\\n' {} | sed 's/a/b/'`; `agx map -I TEXT` takes TEXT as the \
+         placeholder, and braces as text",
+    )
 }
 
 /// Returns the braces as the command has them.

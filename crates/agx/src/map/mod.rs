@@ -46,7 +46,7 @@ pub(crate) use halt::{is_decided_by_agq, parse as parse_halt};
 pub(crate) use input::BLOCK;
 pub(crate) use joblog::{JobLog, ResumeScope, done};
 pub(crate) use live::Grouping;
-pub(crate) use meaning::{BraceMeaning, BraceParser, in_plan};
+pub(crate) use meaning::{BraceMeaning, BraceParser, in_plan, perl_expression};
 pub(crate) use options::OptionCheck;
 pub(crate) use pace::Pace;
 pub(crate) use placeholders::Placeholder;

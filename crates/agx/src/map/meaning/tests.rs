@@ -33,6 +33,7 @@ fn braces_of_other_languages_stay_text() {
         ("jq '{a: 1, b}'", "{a: 1, b}"),
         ("docker inspect -f '{{.Name}}'", r#"{{"{{"}}.Name}}"#),
         ("printf '100%s $x'", "100%s $x"),
+        ("a '{- 1}{-x}{-#}{=}{=a}{a=}'", "{- 1}{-x}{-#}{=}{=a}{a=}"),
     ] {
         assert_eq!(of(text, ONE).as_deref(), Ok(expected), "{text}");
     }
@@ -75,6 +76,9 @@ fn ambiguous_braces_are_refused_with_both_alternatives() {
         ("a {3.}", TWO, "and 2 sources are given", "\\{3.}"),
         ("go list -f '{{.}}'", ONE, "or the placeholder {.} in braces", "\\{{.}}"),
         ("a '{{}}'", ONE, "or the placeholder {}", "-I TEXT"),
+        ("a {-1}", TWO, "{-1} counts from the last source in GNU Parallel", "\\{-1}"),
+        ("a {-2/.}", TWO, "{-2/.} counts from the last source", "as {2}"),
+        ("a '{= s/x/y/ =}'", ONE, "{= s/x/y/ =} is an expression of perl in GNU Parallel", "sed"),
         ("a {input.x}", ONE, "have none", "\\{input.x}"),
         ("a '{{ input.x }}'", ONE, "have none", "\\{{ input.x }}"),
         ("awk 'NR==1{}'", ONE, "an empty action", "\\{}"),
@@ -111,6 +115,7 @@ fn alternatives_of_refusals_are_accepted() {
         ("diff '\\{2}'", "{2}"),
         ("go list -f '\\{{.}}'", r#"{{"{{"}}.}}"#),
         ("a '\\{input.x}'", "{input.x}"),
+        ("git checkout '@\\{-1}'", "@{-1}"),
         ("awk 'NR==1\\{}'", "NR==1{}"),
         ("sh -c 'echo \\{}'", "echo {}"),
         ("awk -v x={} 'NR == x'", "NR == x"),
