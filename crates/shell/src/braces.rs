@@ -45,6 +45,8 @@ pub(crate) struct Unquoted<'t> {
     pub(crate) text: &'t str,
     /// Offsets of braces that are literal text because of a backslash outside of quotes.
     pub(crate) literal: &'t [usize],
+    /// Offsets behind backslashes that are literal text, and do not escape the brace behind them.
+    pub(crate) backslashes: &'t [usize],
     pub(crate) role: WordRole,
 }
 
@@ -64,7 +66,8 @@ pub(crate) fn filled(word: &Unquoted<'_>, placeholders: Placeholders<'_>) -> Res
         };
         let (before, after) = (&text[..open], &text[end..]);
         let is_literal = word.literal.contains(&open);
-        let is_escaped = placeholders.only.is_none() && (is_literal || before.ends_with('\\'));
+        let has_backslash = before.ends_with('\\') && !word.backslashes.contains(&open);
+        let is_escaped = placeholders.only.is_none() && (is_literal || has_backslash);
         let found = Braces { inside, is_double, before, after, is_escaped, role: word.role.behind(before) };
         at = end;
         match (placeholders.meaning)(&found) {
@@ -172,7 +175,7 @@ mod tests {
     }
 
     fn of(text: &str, only: Option<&str>) -> Result<String, String> {
-        let word = Unquoted { text, literal: &[], role: WordRole::default() };
+        let word = Unquoted { text, literal: &[], backslashes: &[], role: WordRole::default() };
         filled(&word, Placeholders { only, meaning: &meaning }).map_err(|(what, _)| what)
     }
 
@@ -207,9 +210,11 @@ mod tests {
         ] {
             assert_eq!(of(text, None).unwrap(), expected, "{text}");
         }
-        let word = Unquoted { text: "{}{}", literal: &[0], role: WordRole::default() };
         let placeholders = Placeholders { only: None, meaning: &meaning };
+        let word = Unquoted { text: "{}{}", literal: &[0], backslashes: &[], role: WordRole::default() };
         assert_eq!(filled(&word, placeholders).unwrap(), "{}{{input.line}}");
+        let word = Unquoted { text: r"a\{}\{}", literal: &[], backslashes: &[2], role: WordRole::default() };
+        assert_eq!(filled(&word, placeholders).unwrap(), r"a\{{input.line}}{}");
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub fn argv(words: &[String], placeholders: Placeholders<'_>, programs: Programs
         let place = (at, at + word.chars().count());
         at = place.1 + 1;
         let role = role::of_next(&texts.iter().map(String::as_str).collect::<Vec<_>>());
-        let text = filled(&Unquoted { text: word, literal: &[], role }, placeholders)
+        let text = filled(&Unquoted { text: word, literal: &[], backslashes: &[], role }, placeholders)
             .map_err(|(what, instead)| Unsupported::new(place, what, instead).within(&words.join(" ")))?;
         texts.push(text);
     }

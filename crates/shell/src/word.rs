@@ -55,10 +55,12 @@ pub(crate) fn text(
         at,
         text: String::new(),
         literal: Vec::new(),
+        backslashes: Vec::new(),
         has_open_bracket: false,
     };
     reading.pieces(&pieces, false)?;
-    let word = Unquoted { text: &reading.text, literal: &reading.literal, role };
+    let WordReader { text, literal, backslashes, .. } = &reading;
+    let word = Unquoted { text, literal, backslashes, role };
     filled(&word, placeholders).map_err(|(what, instead)| Unsupported::new(at, what, instead))
 }
 
@@ -69,6 +71,9 @@ struct WordReader<'w> {
     text: String,
     /// Offsets of braces in `text` after a backslash.
     literal: Vec<usize>,
+    /// Offsets in `text` behind backslashes that other quotes than those of the next character, or
+    /// another backslash, make literal.
+    backslashes: Vec<usize>,
     /// True after an unquoted `[`, which begins a file name pattern if an unquoted `]` follows.
     has_open_bracket: bool,
 }
@@ -82,7 +87,12 @@ impl WordReader<'_> {
         match &piece.piece {
             WordPiece::Text(text) if is_quoted => self.text.push_str(text),
             WordPiece::Text(text) => self.unquoted(text, piece)?,
-            WordPiece::SingleQuotedText(text) => self.text.push_str(text),
+            WordPiece::SingleQuotedText(text) => {
+                self.text.push_str(text);
+                if text.ends_with('\\') {
+                    self.backslashes.push(self.text.len());
+                }
+            }
             WordPiece::DoubleQuotedSequence(inner) => self.pieces(inner, true)?,
             WordPiece::EscapeSequence(escaped) => {
                 if escaped == "\\{" {
@@ -90,6 +100,9 @@ impl WordReader<'_> {
                 }
                 // A backslash at the end of a line removes the line feed.
                 self.text.extend(escaped.chars().skip(1).filter(|&c| c != '\n'));
+                if escaped == "\\\\" {
+                    self.backslashes.push(self.text.len());
+                }
             }
             WordPiece::ParameterExpansion(_) => return Err(self.unsupported(piece, VARIABLE)),
             WordPiece::CommandSubstitution(_) | WordPiece::BackquotedCommandSubstitution(_) => {

@@ -51,6 +51,7 @@ fn first() -> impl Strategy<Value = String> {
         word().prop_map(|word| format!("grep -F -e {word} data")),
         word().prop_map(|word| format!("X={word} printenv X")),
         Just("cat \\\n data {in}".to_owned()),
+        Just(r#"printf '%s\n' C:\\{in} "C:\\"{in} 'C:\'{in}"#.to_owned()),
     ]
 }
 

@@ -57,6 +57,8 @@ fn quotes_and_escapes_follow_posix() {
         ("awk '{print $1}'", vec!["{print $1}"]),
         (r"a \{} '\{}' \{.\} \{input.x}", vec!["{}", "{}", "{.}", "{input.x}"]),
         (r#"a '\{1\}' "\{1}""#, vec![r"\{1\}", r"\{1}"]),
+        (r#"a \\{} "C:\\{}" 'x\'{}"#, vec![r"\{{input.line}}", r"C:\{{input.line}}", r"x\{{input.line}}"]),
+        (r#"a '\\{}' \\\{} "\\\{}""#, vec![r"\{}", r"\{}", r"\{}"]),
         ("a '{{.Name}}' '{{range .}}{}'", vec![r#"{{"{{"}}.Name}}"#, r#"{{"{{"}}range .}}{{input.line}}"#]),
         ("a 'x\r'", vec!["x\r"]),
         ("a {{input.deep.er}}", vec!["{{input.deep.er}}"]),
