@@ -22,10 +22,10 @@ use crate::simulate;
 
 /// Number of seeds that are run for a mutation.
 const SEEDS: u64 = 5000;
-/// Numbers of seeds on both stores and on two nodes, as in `cargo xtask test`.
+/// Numbers of seeds on both stores and on two nodes that are run for a mutation.
 const SEEDS_ON_STORES: u64 = 200;
 const SEEDS_ON_NODES: u64 = 8;
-/// Number of scenarios of crash images, as in `cargo xtask test`.
+/// Number of scenarios of crash images that are run for a mutation.
 const SCENARIOS: u64 = 4;
 /// Arguments of the chaos that is run for a mutation.
 const CHAOS: [&str; 2] = ["--minutes=1", "--seed=1"];

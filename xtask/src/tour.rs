@@ -29,7 +29,7 @@ Test for long
 
 Measure and ship
   bench           speed beside other tools                               5 min with --quick, far longer without
-                  --check: count instructions of the hot paths           25 s
+                  --check: count instructions of the hot paths           30 s after the build of the simulation
   dist            static programs, packages, source                      two builds with PGO, 20 min or more
 
 `cargo xtask COMMAND --help` explains the options. CONTRIBUTING.md says where to make a change.

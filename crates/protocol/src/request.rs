@@ -215,7 +215,7 @@ impl Request {
     }
 
     /// Returns the concurrency of the command on its connection.
-    pub fn flow(&self, command: &Command) -> Concurrency {
+    pub fn concurrency(&self, command: &Command) -> Concurrency {
         match command.kind {
             // The next command must wait until the effect of this one on the connection is known.
             CommandKind::Write | CommandKind::Blocking if self.is_claim() => Concurrency::Claim,

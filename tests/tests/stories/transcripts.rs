@@ -130,6 +130,23 @@ fn patterns_match_what_they_say() {
     assert!(!matches("$…x", "$y", &mut names));
 }
 
+/// Returns the text of an error without its code `ERR` and without punctuation, in lower case.
+fn sort_key(row: &str) -> Option<String> {
+    let text = row.strip_prefix("| `")?.split('`').next()?;
+    let text = text.strip_prefix("ERR ").unwrap_or(text).to_lowercase();
+    Some(text.chars().filter(|c| c.is_alphanumeric() || *c == ' ').collect())
+}
+
+#[test]
+fn error_texts_are_sorted_alphabetically() {
+    let page = std::fs::read_to_string(Lab::repository("docs/protocol/README.md")).unwrap();
+    let rows = page.lines().skip_while(|line| !line.starts_with("| Error | Given by")).skip(2);
+    let texts: Vec<String> = rows.map_while(sort_key).collect();
+    assert!(texts.len() >= 100, "the table has only {} rows", texts.len());
+    let misplaced = texts.windows(2).find(|pair| pair[0] > pair[1]);
+    assert_eq!(misplaced, None);
+}
+
 #[test]
 fn the_pages_name_every_command_as_the_table_does() {
     let pages: String = pages().into_iter().map(|(_, text)| text).collect();

@@ -296,8 +296,8 @@ pub(crate) struct LaneSummary {
     pub(crate) span: (Timestamp, Timestamp),
 }
 
-/// Identity of a lane: ready jobs of one queue that need the same capabilities. The redb store
-/// encodes the key by the position of its fields, so their order must not change.
+/// Identity of a lane: ready jobs of one queue with equal needs. The redb store encodes the key by
+/// the position of its fields, so their order must not change.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct LaneKey {
     pub(crate) queue: String,

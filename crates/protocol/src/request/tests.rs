@@ -13,10 +13,10 @@ pub(super) fn parse(line: &str) -> Result<Request, String> {
     Request::parse(&words(line)).map(|(_, request)| request).map_err(|error| error.line())
 }
 
-fn flow(line: &str) -> Concurrency {
+fn concurrency(line: &str) -> Concurrency {
     let words = words(line);
     let (command, request) = Request::parse(&words).unwrap();
-    request.flow(command)
+    request.concurrency(command)
 }
 
 #[test]
@@ -122,13 +122,13 @@ fn job_list_is_whole_without_a_limit() {
 
 #[test]
 fn lmove_runs_alone_on_its_connection() {
-    assert_eq!(flow("LMOVE l l LEFT RIGHT"), Concurrency::Alone);
+    assert_eq!(concurrency("LMOVE l l LEFT RIGHT"), Concurrency::Alone);
 }
 
 #[test]
 fn close_of_an_action_runs_alone_because_it_waits_for_the_inputs_that_are_being_stored() {
     for line in ["ACTION.ADD a []", "ACTION.CLOSE a", "ACTION.CANCEL a"] {
-        assert_eq!(flow(line), Concurrency::Alone, "{line}");
+        assert_eq!(concurrency(line), Concurrency::Alone, "{line}");
     }
 }
 
@@ -136,9 +136,10 @@ fn close_of_an_action_runs_alone_because_it_waits_for_the_inputs_that_are_being_
 fn pop_of_a_queue_is_a_claim_with_and_without_blocking() {
     let pops = ["RPOP queue:ready", "LPOP queue:gpu", "BRPOP queue:gpu queue:ready 1", "BLPOP queue:ready 0"];
     for claim in pops.into_iter().chain(["JOB.CLAIM 0 COUNT 1 ready"]) {
-        assert_eq!(flow(claim), Concurrency::Claim, "{claim}");
+        assert_eq!(concurrency(claim), Concurrency::Claim, "{claim}");
     }
-    assert_eq!((flow("RPOP list"), flow("BRPOP list 1")), (Concurrency::Write, Concurrency::Alone));
+    assert_eq!(concurrency("RPOP list"), Concurrency::Write);
+    assert_eq!(concurrency("BRPOP list 1"), Concurrency::Alone);
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl RespConnection {
                 return has_started;
             }
             let Some(ready) = self.next_command() else { return has_started };
-            let may_start = match ready.request.flow(ready.command) {
+            let may_start = match ready.request.concurrency(ready.command) {
                 Concurrency::Write | Concurrency::Claim => self.keeps_order(&ready),
                 Concurrency::Read => self.state == PipelineState::Settled,
                 Concurrency::Alone => self.running.is_empty(),
@@ -134,9 +134,9 @@ impl RespConnection {
     }
 
     fn start(&mut self, ReadyCommand { size, command, request }: ReadyCommand, now: Timestamp) {
-        let flow = request.flow(command);
+        let concurrency = request.concurrency(command);
         self.is_on_keys = is_on_keys(&request);
-        self.state = self.state.started(flow, command.kind == CommandKind::Blocking);
+        self.state = self.state.started(concurrency, command.kind == CommandKind::Blocking);
         let was_authenticated = self.session.is_authenticated();
         let gate = self.session.handle(command, request);
         let (app, caller) = (Arc::clone(&self.app), Arc::clone(&self.session.caller));
@@ -183,7 +183,7 @@ impl RespConnection {
             },
             SessionAction::Transaction(queued) => InFlight::Pending(Box::pin(dispatch::exec(app, queued))),
         };
-        self.spawn(size, running, flow);
+        self.spawn(size, running, concurrency);
     }
 
     /// Starts a write of users' keys together with the writes of users' keys directly behind it.
@@ -215,7 +215,7 @@ impl RespConnection {
         }
     }
 
-    fn spawn(&mut self, size: usize, mut running: InFlight, flow: Concurrency) {
+    fn spawn(&mut self, size: usize, mut running: InFlight, concurrency: Concurrency) {
         // The first poll determines the order among the writes of the store. A wake-up is not
         // needed, because the command is polled again when it is the first in flight.
         let submitted_before = writes_submitted();
@@ -228,7 +228,7 @@ impl RespConnection {
                 // A pending read must not see the writes behind it. A command that has not
                 // submitted its write yet, because it reads first, has no place in the order of
                 // writes.
-                if flow == Concurrency::Read || writes_submitted() == submitted_before {
+                if concurrency == Concurrency::Read || writes_submitted() == submitted_before {
                     self.state = self.state.exclusive();
                 }
                 self.push_reply_slot(size, running);

@@ -6,8 +6,7 @@
 //!      (abilities)            (queue, needs without constraints)        (one for each constraint)
 //! ```
 //!
-//! - Lanes of a queue whose jobs need the same capabilities and belong to one share are a group,
-//!   which all classes use.
+//! - Lanes of a queue that differ only in limit and budget are a group, which all classes use.
 //!   A lane is in its group by a lower bound of the turn of its first job. Claims only raise that
 //!   turn, so a claim corrects the bound when it looks at the lane.
 //! - Claimants with equal abilities are a class. It has the groups that it covers, in each share,
@@ -81,7 +80,7 @@ struct IndexedLane<T> {
     place: Place<T>,
 }
 
-/// Lanes of a queue whose jobs need the same capabilities.
+/// Lanes of a queue that differ only in limit and budget.
 #[derive(Debug)]
 struct LaneGroup<T> {
     key: LaneKey,
