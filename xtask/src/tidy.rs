@@ -1,5 +1,6 @@
 //! The rules that no other tool checks.
 
+mod code_paths;
 mod comments;
 mod features;
 mod vocabulary;
@@ -43,6 +44,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         faults.extend(module_graph::faults(Path::new(crate_dir), &sources));
     }
     faults.extend(not_in_the_book(&files));
+    faults.extend(code_paths::faults(&files));
     faults.extend(comments::opening_faults(&files));
     faults.extend(features::faults()?);
     if !faults.is_empty() {
