@@ -1,9 +1,10 @@
 //! `cargo xtask mutations`: changes one place of the sources at a time, and checks that the
 //! simulation or chaos fails then. A mutation that nothing notices shows a gap in these tests.
 
-mod of_images;
-mod of_others;
-mod of_seeds;
+mod both_stores;
+mod chaos;
+mod crash_images;
+mod simulation;
 
 use std::{
     fs,
@@ -28,7 +29,7 @@ const SEEDS_ON_NODES: u64 = 8;
 /// Number of scenarios of crash images that are run for a mutation.
 const SCENARIOS: u64 = 4;
 /// Arguments of the chaos that is run for a mutation.
-const CHAOS: [&str; 2] = ["--minutes=1", "--seed=1"];
+const CHAOS_ARGS: [&str; 2] = ["--minutes=1", "--seed=1"];
 
 /// A text in the sources, and its replacement.
 struct Mutation {
@@ -40,13 +41,13 @@ struct Mutation {
 
 /// Test that has to notice a mutation.
 #[derive(Clone, Copy)]
-enum Trial {
+enum Detector {
     /// Seeds of the simulation.
-    Seeds,
+    Simulation,
     /// Crash images, without damage.
-    Images,
+    CrashImages,
     /// Seeds on both stores, and on two nodes.
-    Stores,
+    BothStores,
     /// Chaos, on debug builds.
     Chaos,
 }
@@ -56,20 +57,20 @@ pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
     let home = binaries::target()?.join("mutations");
     let tree = home.join("tree");
     let wanted =
-        |(mutation, _): &(&Mutation, Trial)| filter.is_none_or(|filter| mutation.name.contains(filter));
+        |(mutation, _): &(&Mutation, Detector)| filter.is_none_or(|filter| mutation.name.contains(filter));
     let mut survivors = Vec::new();
-    for (mutation, trial) in all().filter(wanted) {
+    for (mutation, detector) in all().filter(wanted) {
         copy(&tree)?;
         let file = tree.join(mutation.file);
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", mutation.file))?;
         let shown = mutation.from;
         ensure!(text.matches(shown).count() == 1, "{}: '{shown}' is not there exactly once", mutation.file);
         fs::write(&file, text.replace(shown, mutation.to))?;
-        let noticed = match trial {
-            Trial::Seeds => seed_that_notices(&tree, &home)?,
-            Trial::Images => image_that_notices(&tree, &home)?,
-            Trial::Stores => stores_that_notice(&tree, &home)?,
-            Trial::Chaos => chaos_that_notices(&tree, &home)?,
+        let noticed = match detector {
+            Detector::Simulation => run_simulation(&tree, &home)?,
+            Detector::CrashImages => run_crash_images(&tree, &home)?,
+            Detector::BothStores => run_both_stores(&tree, &home)?,
+            Detector::Chaos => run_chaos(&tree, &home)?,
         };
         match noticed {
             Some(found) => println!("caught    {}: {found}", mutation.name),
@@ -82,12 +83,12 @@ pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns all mutations, each with the trial that has to notice it.
-fn all() -> impl Iterator<Item = (&'static Mutation, Trial)> {
-    let seeds = of_seeds::OF_SEEDS.iter().map(|mutation| (mutation, Trial::Seeds));
-    let images = of_images::OF_IMAGES.iter().map(|mutation| (mutation, Trial::Images));
-    let stores = of_others::OF_STORES.iter().map(|mutation| (mutation, Trial::Stores));
-    let chaos = of_others::OF_CHAOS.iter().map(|mutation| (mutation, Trial::Chaos));
+/// Returns all mutations, each with the test that has to notice it.
+fn all() -> impl Iterator<Item = (&'static Mutation, Detector)> {
+    let seeds = simulation::SIMULATION.iter().map(|mutation| (mutation, Detector::Simulation));
+    let images = crash_images::CRASH_IMAGES.iter().map(|mutation| (mutation, Detector::CrashImages));
+    let stores = both_stores::BOTH_STORES.iter().map(|mutation| (mutation, Detector::BothStores));
+    let chaos = chaos::CHAOS.iter().map(|mutation| (mutation, Detector::Chaos));
     seeds.chain(images).chain(stores).chain(chaos)
 }
 
@@ -139,17 +140,19 @@ fn first_failure(simulation: &Path, args: &[&str]) -> anyhow::Result<Option<Stri
     Ok(Some(line.chars().take(200).collect()))
 }
 
-fn seed_that_notices(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
+/// Runs seeds on redb. Returns the message of the first one that fails.
+fn run_simulation(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
     first_failure(&build_simulation(tree, home)?, &["seeds", "--seeds", &SEEDS.to_string()])
 }
 
-fn image_that_notices(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
+/// Runs crash images without damage. Returns the message of the first scenario that fails.
+fn run_crash_images(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
     let args = ["images", "--without-damage", "--seeds", &SCENARIOS.to_string()];
     first_failure(&build_simulation(tree, home)?, &args)
 }
 
 /// Runs seeds on both stores, and those on two nodes if all pass. Returns the message of a failure.
-fn stores_that_notice(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
+fn run_both_stores(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
     let simulation = build_simulation(tree, home)?;
     let cluster = tools::postgres(&mut Report::default()).context("there is no PostgreSQL to mutate on")?;
     let store = format!("--store={}", cluster.url());
@@ -159,18 +162,19 @@ fn stores_that_notice(tree: &Path, home: &Path) -> anyhow::Result<Option<String>
     on_both.map_or_else(on_nodes, |found| Ok(Some(found)))
 }
 
-fn chaos_that_notices(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
+/// Runs chaos on debug builds. Returns its error if it fails.
+fn run_chaos(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
     let args = binaries::PROGRAMS.map(|program| ["--package", program]);
     let bin = build(tree, home, &args.concat())?.join("debug");
     // A failed build of the test does not count as a failure that the mutation caused.
     must(&mut cargo(&["build", "--quiet", "--locked", "--bin", "agenix-chaos"]))?;
-    let mut chaos = tool("agenix-chaos", &CHAOS);
+    let mut chaos = tool("agenix-chaos", &CHAOS_ARGS);
     Ok(must(chaos.arg("--bin").arg(bin)).err().map(|error| format!("{error:#}")))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{collections::BTreeSet, fs};
 
     use super::{all, root};
 
@@ -180,5 +184,15 @@ mod tests {
             let text = fs::read_to_string(root().join(mutation.file)).unwrap();
             assert_eq!(text.matches(mutation.from).count(), 1, "{}: {}", mutation.file, mutation.name);
         }
+    }
+
+    #[test]
+    fn table_of_mutations_has_every_name() {
+        let page = fs::read_to_string(root().join("docs/testing.md")).unwrap();
+        let rows = page.lines().skip_while(|line| !line.starts_with("| Mutation |")).skip(2);
+        let documented: BTreeSet<&str> =
+            rows.map_while(|row| row.strip_prefix("| ")?.split(" | ").next()).collect();
+        let names: BTreeSet<&str> = all().map(|(mutation, _)| mutation.name).collect();
+        assert_eq!(documented, names);
     }
 }

@@ -3,21 +3,21 @@
 use super::Mutation;
 
 /// Mutations of agq on its own file.
-pub(super) static OF_SEEDS: [Mutation; 36] = [
+pub(super) static SIMULATION: [Mutation; 36] = [
     Mutation {
-        name: "agq panics where a line of its log cannot be written",
+        name: "agq panics if a line of its log cannot be written",
         file: "crates/agq/src/startup/logging.rs",
         from: ".log_internal_errors(false)",
         to: "",
     },
     Mutation {
-        name: "schedules wait for a time that a clock which was ahead has named",
+        name: "schedules are not recomputed after the clock was set back",
         file: "crates/agq/src/background/reaper.rs",
         from: "schedules::reschedule_all(app).await?;",
         to: "",
     },
     Mutation {
-        name: "the fsync of a batch is left out",
+        name: "a batch is not synced",
         file: "crates/agq/src/store/redb/engine/commit.rs",
         from: "self.wal.sync()?;",
         to: "self.wal.write()?;",
@@ -35,7 +35,7 @@ pub(super) static OF_SEEDS: [Mutation; 36] = [
         to: "if false && sum != checksum(covered, content).to_le_bytes() {",
     },
     Mutation {
-        name: "the database does not say which records it holds",
+        name: "the database does not record which WAL records it holds",
         file: "crates/agq/src/store/redb/engine/recovery.rs",
         from: "meta.insert(WAL_NEXT, next)?;",
         to: "let _ = next;",
@@ -47,13 +47,13 @@ pub(super) static OF_SEEDS: [Mutation; 36] = [
         to: "let value = value.as_deref();\n                if value.is_none() {\n                    continue;\n                }",
     },
     Mutation {
-        name: "what is removed stays in the database",
+        name: "a removed row stays in the database",
         file: "crates/agq/src/store/redb/engine/apply_rows.rs",
         from: "} else if table.remove(K::from_bytes(first.bytes()))?.is_none() {",
         to: "} else if false {",
     },
     Mutation {
-        name: "what is recent is forgotten when the database is brought up to date",
+        name: "the memtable is dropped at a flush",
         file: "crates/agq/src/store/redb/engine/snapshot/mod.rs",
         from: "kept.snapshot().write_recent(&transaction)?;\n        commit(transaction)?;",
         to: "commit(transaction)?;",
@@ -65,13 +65,13 @@ pub(super) static OF_SEEDS: [Mutation; 36] = [
         to: "self.wal.switch_half()?;",
     },
     Mutation {
-        name: "what comes while the database is brought up to date is forgotten",
+        name: "changes during a flush are lost",
         file: "crates/agq/src/store/redb/engine/snapshot/mod.rs",
         from: "now.recent.split_off(newer)",
         to: "now.recent.split_off(newer.min(0))",
     },
     Mutation {
-        name: "a lane's first job is taken for one that is not the first",
+        name: "the first job of a lane is treated as not the first",
         file: "crates/agq/src/store/redb/txn/lanes.rs",
         from: "let place = self.heads.partition_point(|(other, _)| *other < turn);",
         to: "let place = self.heads.len();",
@@ -83,73 +83,73 @@ pub(super) static OF_SEEDS: [Mutation; 36] = [
         to: "if is_end { AckLevel::Applied } else { AckLevel::Applied }",
     },
     Mutation {
-        name: "a report's attempt is not compared",
+        name: "the attempt of a report is not compared",
         file: "crates/rules/src/job/report.rs",
         from: "&& reported != job.attempt",
         to: "&& reported > job.attempt",
     },
     Mutation {
-        name: "a report's holder is not compared",
+        name: "the holder of a report is not compared",
         file: "crates/rules/src/job/report.rs",
         from: "if !job.is_held_by(who) {",
         to: "if false && !job.is_held_by(who) {",
     },
     Mutation {
-        name: "those who wait for jobs are not woken",
+        name: "clients that wait for jobs are not woken",
         file: "crates/agq/src/store/redb/txn/mod.rs",
         from: "self.arrived.jobs = true;",
         to: "self.arrived.jobs = false;",
     },
     Mutation {
-        name: "those who wait for elements are not woken",
+        name: "clients that wait for elements are not woken",
         file: "crates/agq/src/store/notifications.rs",
         from: "lists.extend(arrived.lists);\n            self.lists.notify_one();",
         to: "lists.extend(arrived.lists);",
     },
     Mutation {
-        name: "a heartbeat does not renew a worker's lease",
+        name: "a heartbeat does not renew the lease of a worker",
         file: "crates/rules/src/worker.rs",
         from: "seen.last_seen_at = now;",
         to: "",
     },
     Mutation {
-        name: "a job that is claimed stays in the ready index",
+        name: "a claimed job stays in the index of ready jobs",
         file: "crates/agq/src/store/redb/txn/mod.rs",
         from: "self.tables.ready.remove((lane, rank, seq));",
         to: "",
     },
     Mutation {
-        name: "what nobody received does not go back",
+        name: "a claim or element that no client received is not returned",
         file: "crates/agq/src/waiters/handoff.rs",
         from: "let _stopping = self.back.send(content);",
         to: "drop(content);",
     },
     Mutation {
-        name: "whose time is over goes before the matchmaker knows",
+        name: "a waiter does not wait for the confirmation of its timeout",
         file: "crates/agq/src/waiters/mod.rs",
         from: "leave();\n            get.await.ok()",
         to: "leave();\n            get.close();\n            get.try_recv().ok()",
     },
     Mutation {
-        name: "the jobs of dead workers stay theirs",
+        name: "jobs of dead workers keep their holder",
         file: "crates/agq/src/background/orphaned_jobs.rs",
         from: "Some(_dead) => requeue_lost(app, &holder).await?,",
         to: "Some(_dead) => continue,",
     },
     Mutation {
-        name: "an action's tally is not moved along with its jobs",
+        name: "the counts of an action do not follow its jobs",
         file: "crates/agq/src/store/redb/txn/mod.rs",
         from: "if before.status() != job.status() {",
         to: "if before.status() != job.status() && !job.is_ended() {",
     },
     Mutation {
-        name: "a job is tried once more than it may be",
+        name: "a job gets one retry too many",
         file: "crates/rules/src/job/report.rs",
         from: "!is_final && job.failures <= job.max_retries;",
         to: "!is_final && job.failures <= job.max_retries + 1;",
     },
     Mutation {
-        name: "nobody notices that the clock was set back",
+        name: "a clock that was set back is not noticed",
         file: "crates/agq/src/background/reaper.rs",
         from: "if now < latest {",
         to: "if false && now < latest {",
@@ -161,7 +161,7 @@ pub(super) static OF_SEEDS: [Mutation; 36] = [
         to: "",
     },
     Mutation {
-        name: "the blobs of a removed job stay counted",
+        name: "the output blobs of a removed job stay counted",
         file: "crates/agq/src/store/redb/txn/jobs.rs",
         from: "self.release_blobs(DocumentKind::JobBlobs, &job.job_id)?;",
         to: "",
@@ -185,7 +185,7 @@ pub(super) static OF_SEEDS: [Mutation; 36] = [
         to: "|_name: &String| true;",
     },
     Mutation {
-        name: "the quantities of a worker's jobs are not counted",
+        name: "the quantities of the jobs of a worker are not counted",
         file: "crates/agq/src/store/redb/txn/quantities.rs",
         from: "to.into_iter().for_each(|holder| quantities.begin(holder, now_wanted));",
         to: "let _ = to;",

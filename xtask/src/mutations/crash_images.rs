@@ -1,10 +1,9 @@
-//! Mutations that crash images notice: what is acknowledged, or removed, before something else is
-//! on disk.
+//! Mutations that crash images notice: mutations of the order of writes to disk.
 
 use super::Mutation;
 
 /// Mutations of the blobs of agq on its own file.
-pub(super) static OF_IMAGES: [Mutation; 5] = [
+pub(super) static CRASH_IMAGES: [Mutation; 5] = [
     Mutation {
         name: "the record of a blob is acknowledged before it is on disk",
         file: "crates/agq/src/store/redb/records.rs",
@@ -12,7 +11,7 @@ pub(super) static OF_IMAGES: [Mutation; 5] = [
         to: "self.write(AckLevel::Applied, move |txn| txn.decide_document(kind, &id, &rule))",
     },
     Mutation {
-        name: "a removed job with blobs is acknowledged before its removal is on disk",
+        name: "the removal of a job with blobs is acknowledged before it is on disk",
         file: "crates/agq/src/store/redb/records.rs",
         from: "self.write(AckLevel::Durable, move |txn| txn.forget_job(&job_id, status))",
         to: "self.write(AckLevel::Applied, move |txn| txn.forget_job(&job_id, status))",
