@@ -104,7 +104,7 @@ pub(crate) enum Command {
     Profile(ProfileCommand),
     /// Supervise the processes that a directory describes
     #[command(hide = true)]
-    Keep { directory: PathBuf },
+    Supervise { directory: PathBuf },
     /// Run a pipeline on many inputs, like xargs and GNU Parallel; on this machine or on a cluster
     Map(Box<MapArgs>),
     /// Run one command as a job: its output live, its exit code, Ctrl-C; here or on a cluster
@@ -179,7 +179,7 @@ async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output)
         Command::Up(args) => up::up(&args, server, output).await,
         Command::Down(args) => up::down(&args, output).await,
         Command::Join(args) => up::join(&args, output).await,
-        Command::Keep { directory } => supervisor::run(&directory).await,
+        Command::Supervise { directory } => supervisor::run(&directory).await,
         Command::Profile(command) => profile::run(server, command, output),
         Command::Logs(args) => logs::run(server, &args, output).await,
         Command::History { most } => overview::history(server, most, output).await,

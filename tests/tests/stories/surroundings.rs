@@ -163,7 +163,7 @@ fn supervisor_is_not_blocked_by_a_silent_client() {
     let lab = Lab::on_files();
     let _up = Up(&lab);
     ran(agx(&lab, &UP)).expect(0);
-    let _silent = UnixStream::connect(home(&lab).join("local/keeper.sock")).unwrap();
+    let _silent = UnixStream::connect(home(&lab).join("local/supervisor.sock")).unwrap();
     let agw = process_of("agw", &home(&lab)).unwrap();
     signal(agw, Signal::KILL);
     eventually("another worker runs", || (process_of("agw", &home(&lab))? != agw).then_some(()));

@@ -99,7 +99,7 @@ async fn start(
     let mut of_agw = worker(agq, &key_file, None, None);
     of_agw.extend(options_of_agw);
     of_agw.extend(["--worker-id".into(), format!("{name}-{}", std::process::id())]);
-    let spec = SupervisorSpec { parts: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
+    let spec = SupervisorSpec { services: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
     let (_line, logs) = supervisor::start(lock, dir, &spec)?;
     let profile = Profile { session_key_file: Some(key_file), ..Profile::new(agq) };
     home.change(|all| drop(all.profiles.insert(name.to_owned(), profile)))?;

@@ -109,7 +109,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     of_agw.extend(options_of_agw);
     of_agw.extend(args.resources.options());
     of_agw.extend(["--worker-id".into(), format!("local-{}", std::process::id())]);
-    let spec = SupervisorSpec { parts: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
+    let spec = SupervisorSpec { services: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
     let (line, logs) = supervisor::start(hold, &dir, &spec)?;
     let profile = Profile { session_key_file: Some(key_file), ..Profile::new(&agq) };
     home.change(|all| {
@@ -215,7 +215,7 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<()> {
     let mut of_agw = worker(&token.agq, &key_file, ca.as_deref(), args.jobs);
     of_agw.extend(options_of_sandbox.into_iter().flatten());
     of_agw.extend(args.resources.options());
-    let spec = SupervisorSpec { parts: vec![part("agw", of_agw)?] };
+    let spec = SupervisorSpec { services: vec![part("agw", of_agw)?] };
     if !args.no_worker {
         supervisor::start(hold, &dir, &spec)?;
     }

@@ -10,18 +10,20 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 /// Name of the file that describes the programs of a supervisor.
-pub(super) const SPEC: &str = "keeper.json";
-const SOCKET: &str = "keeper.sock";
-const LOCK: &str = "keeper.lock";
-/// Request to end, on the socket.
-pub(super) const DOWN: &[u8] = b"down\n";
-pub(super) const GONE: &str = "gone\n";
+pub(super) const SPEC: &str = "supervisor.json";
+const SOCKET: &str = "supervisor.sock";
+const LOCK: &str = "supervisor.lock";
+/// Name of the supervisor's own log.
+pub(super) const LOG: &str = "supervisor";
+/// Request to end, on the socket, and its answer when everything has ended.
+pub(super) const STOP_REQUEST: &[u8] = b"stop\n";
+pub(super) const STOPPED: &str = "stopped\n";
 /// Maximum length of the path of a Unix socket (`sun_path` without its terminating NUL).
 const MAX_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SupervisorSpec {
-    pub(crate) parts: Vec<ServiceSpec>,
+    pub(crate) services: Vec<ServiceSpec>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use std::{
 
 use crate::background::{
     log_lines::last_lines,
-    supervisor::directory::{SupervisorSpec, log_path},
+    supervisor::directory::{LOG, SupervisorSpec, log_path},
 };
 
 /// Maximum number of lines in a message.
@@ -21,7 +21,7 @@ pub(crate) struct LogTails(Vec<(PathBuf, u64)>);
 impl LogTails {
     /// Records the lengths of the logs, the supervisor's last, because it says least about a cause.
     pub(super) fn from_now_on(dir: &Path, spec: &SupervisorSpec) -> Self {
-        let names = spec.parts.iter().map(|part| part.name.as_str()).chain(["keeper"]);
+        let names = spec.services.iter().map(|service| service.name.as_str()).chain([LOG]);
         let end = |path: PathBuf| {
             let length = path.metadata().map_or(0, |about| about.len());
             (path, length)
@@ -68,15 +68,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
         log("agq.log", "an old error\n");
-        let part = ServiceSpec { name: "agq".into(), program: "agq".into(), args: Vec::new() };
-        let words = LogTails::from_now_on(dir.path(), &SupervisorSpec { parts: vec![part] });
-        assert!(words.since().starts_with("the programs reported nothing"));
-        log("keeper.log", "agx: agq does not listen\n");
-        assert_eq!(words.since(), "agx: agq does not listen");
+        let agq = ServiceSpec { name: "agq".into(), program: "agq".into(), args: Vec::new() };
+        let logs = LogTails::from_now_on(dir.path(), &SupervisorSpec { services: vec![agq] });
+        assert!(logs.since().starts_with("the programs reported nothing"));
+        log("supervisor.log", "agx: agq does not listen\n");
+        assert_eq!(logs.since(), "agx: agq does not listen");
         log("agq.log", "an old error\nthe cause\n");
-        assert_eq!(words.since(), "the cause");
+        assert_eq!(logs.since(), "the cause");
         log("agq.log", "an old error\nthe cause\nthe cause again\n");
-        assert_eq!(words.last_line_of("agq").unwrap(), "the cause again");
-        assert_eq!(words.last_line_of("agw"), None);
+        assert_eq!(logs.last_line_of("agq").unwrap(), "the cause again");
+        assert_eq!(logs.last_line_of("agw"), None);
     }
 }

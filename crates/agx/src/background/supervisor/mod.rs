@@ -31,7 +31,7 @@ pub(crate) use crate::background::supervisor::{
 };
 use crate::{
     background::supervisor::directory::{
-        DOWN, GONE, SPEC, has_room_for_sockets, is_locked, lock, log, log_path, socket,
+        LOG, SPEC, STOP_REQUEST, STOPPED, has_room_for_sockets, is_locked, lock, log, log_path, socket,
     },
     error::{CliError, Result},
     output::Output,
@@ -41,7 +41,7 @@ use crate::{
 const MAX_WAIT: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Delay before `agx down` tells its user about the jobs that the worker still runs.
-const TELL_AFTER: Duration = Duration::from_secs(2);
+const NOTICE_DELAY: Duration = Duration::from_secs(2);
 
 /// File lock of a directory. No other process can start a supervisor in that directory.
 #[derive(Debug)]
@@ -68,8 +68,8 @@ pub(crate) async fn try_lock_dir(dir: &Path) -> Result<Option<DirLock>> {
     let file = lock(dir).map_err(cannot)?;
     let since = Instant::now();
     loop {
-        // A supervisor of an older agx holds no lock, but listens on the socket.
-        if is_there(dir) {
+        // On a file system without locks, a supervisor holds no lock, but listens on the socket.
+        if is_listening(dir) {
             return Ok(None);
         }
         match file.try_lock() {
@@ -94,18 +94,18 @@ fn has_no_locks(error: &io::Error) -> bool {
 /// quotes the logs.
 pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<(String, LogTails)> {
     crate::util::atomic_file::write_private(dir, SPEC, to_json(spec).as_bytes())?;
-    let words = LogTails::from_now_on(dir, spec);
+    let logs = LogTails::from_now_on(dir, spec);
     let mut child = spawn(hold, dir)?;
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
         BufReader::new(stdout).read_line(&mut line).map_err(|error| cannot("read its output", &error))?;
     }
     match line.trim().strip_prefix("ok ") {
-        Some(listens) => Ok((listens.to_owned(), words)),
+        Some(listens) => Ok((listens.to_owned(), logs)),
         None => {
             let _ended = child.wait();
             Err(CliError::usage(
-                format!("agq or its worker did not start: {}", words.since()),
+                format!("agq or its worker did not start: {}", logs.since()),
                 format!("remove the cause, and run the command again; the logs are in {}", dir.display()),
             ))
         }
@@ -116,25 +116,25 @@ fn spawn(hold: DirLock, dir: &Path) -> Result<Child> {
     // An inherited lock or pipe of the caller would stay open as long as the supervisor runs.
     agenix_sys::keep_from_children();
     let own = std::env::current_exe().map_err(|error| cannot("find agx", &error))?;
-    let stderr = log(dir, "keeper").map_err(|error| cannot("write a log", &error))?;
+    let stderr = log(dir, LOG).map_err(|error| cannot("write a log", &error))?;
     let mut command = Command::new(own);
-    command.arg("keep").arg(dir).stdin(Stdio::from(hold.0)).stdout(Stdio::piped()).stderr(stderr);
+    command.arg("supervise").arg(dir).stdin(Stdio::from(hold.0)).stdout(Stdio::piped()).stderr(stderr);
     command.spawn().map_err(|error| cannot("start agx", &error))
 }
 
 /// Requests the end of a supervisor and its programs. Returns false if no supervisor runs.
 pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool> {
     let Some(mut stream) = reached(dir).await? else { return Ok(false) };
-    let look = format!("look at {}, and run `agx down` again", log_path(dir, "keeper").display());
+    let look = format!("look at {}, and run `agx down` again", log_path(dir, LOG).display());
     let request = async {
         let mut answer = String::new();
-        stream.write_all(DOWN).await?;
+        stream.write_all(STOP_REQUEST).await?;
         stream.read_to_string(&mut answer).await.map(|_| answer)
     };
     tokio::pin!(request);
     let answer = tokio::select! {
         answer = &mut request => answer,
-        () = sleep(TELL_AFTER) => {
+        () = sleep(NOTICE_DELAY) => {
             output.note(
                 "agx: waiting for the jobs that its worker runs (`agx worker list` says how many); after 300 s agq gives \
                  them to other workers. Ctrl-C only stops waiting",
@@ -143,7 +143,7 @@ pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool> {
         }
     };
     match answer {
-        Ok(answer) if answer == GONE => Ok(true),
+        Ok(answer) if answer == STOPPED => Ok(true),
         Ok(_) => Err(CliError::usage("the supervisor of agq and its worker ended without an answer", look)),
         Err(error) => Err(CliError::usage(
             format!("the supervisor of agq and its worker does not answer: {error}"),
@@ -179,7 +179,7 @@ pub(crate) fn was_started(dir: &Path) -> bool {
 }
 
 /// Returns true if a supervisor listens in `dir`.
-fn is_there(dir: &Path) -> bool {
+fn is_listening(dir: &Path) -> bool {
     StdUnixStream::connect(socket(dir)).is_ok()
 }
 
@@ -207,7 +207,7 @@ mod tests {
     #[tokio::test]
     async fn a_listening_supervisor_counts_even_without_a_lock() {
         let dir = tempfile::tempdir().unwrap();
-        let _older = std::os::unix::net::UnixListener::bind(super::socket(dir.path())).unwrap();
+        let _listening = std::os::unix::net::UnixListener::bind(super::socket(dir.path())).unwrap();
         let error = lock_dir(dir.path()).await.unwrap_err();
         assert!(error.to_string().contains("a supervisor already runs"), "{error}");
     }

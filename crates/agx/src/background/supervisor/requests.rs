@@ -14,7 +14,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::background::supervisor::directory::{DOWN, GONE, socket};
+use crate::background::supervisor::directory::{STOP_REQUEST, STOPPED, socket};
 
 /// Maximum time for a client to send its request.
 const SAYS_WITHIN: Duration = Duration::from_secs(5);
@@ -74,7 +74,7 @@ impl StopRequests {
             self.waiting.push(client);
         }
         for client in &mut self.waiting {
-            let _nobody_waits = client.write_all(GONE.as_bytes()).await;
+            let _nobody_waits = client.write_all(STOPPED.as_bytes()).await;
         }
     }
 }
@@ -88,9 +88,9 @@ async fn accept(listener: UnixListener, tell: mpsc::UnboundedSender<UnixStream>)
         };
         let tell = tell.clone();
         tokio::spawn(async move {
-            let mut word = vec![0; DOWN.len()];
+            let mut word = vec![0; STOP_REQUEST.len()];
             let read = timeout(SAYS_WITHIN, client.read_exact(&mut word)).await;
-            if matches!(read, Ok(Ok(_))) && word == DOWN {
+            if matches!(read, Ok(Ok(_))) && word == STOP_REQUEST {
                 let _ended = tell.send(client);
             }
         });
@@ -104,7 +104,7 @@ mod tests {
         net::UnixStream,
     };
 
-    use super::{DOWN, GONE, StopRequests, socket};
+    use super::{STOP_REQUEST, STOPPED, StopRequests, socket};
 
     #[tokio::test]
     async fn silent_clients_block_no_one_and_all_requests_are_answered() {
@@ -116,7 +116,7 @@ mod tests {
         let mut clients = Vec::new();
         for _ in 0..2 {
             let mut client = UnixStream::connect(socket(dir.path())).await.unwrap();
-            client.write_all(DOWN).await.unwrap();
+            client.write_all(STOP_REQUEST).await.unwrap();
             clients.push(client);
             asked.next().await;
         }
@@ -124,7 +124,7 @@ mod tests {
         for mut client in clients {
             let mut answer = String::new();
             client.read_to_string(&mut answer).await.unwrap();
-            assert_eq!(answer, GONE);
+            assert_eq!(answer, STOPPED);
         }
         assert!(!socket(dir.path()).exists());
     }

@@ -98,15 +98,15 @@ fn check_lock(dir: &Path) -> Result<()> {
 }
 
 async fn begin(dir: &Path, spec: &SupervisorSpec, processes: &mut Vec<SupervisedProcess>) -> Result<()> {
-    for part in &spec.parts {
-        let started = SupervisedProcess::start(dir, part);
+    for service in &spec.services {
+        let started = SupervisedProcess::start(dir, service);
         processes.push(started.map_err(|error| {
             CliError::usage(
-                format!("cannot start {}: {error}", part.program.display()),
+                format!("cannot start {}: {error}", service.program.display()),
                 "check that the program is there and executable; `agx up` finds it beside agx or in PATH",
             )
         })?);
-        let Some(one) = processes.last_mut().filter(|one| one.part.name == "agq") else { continue };
+        let Some(one) = processes.last_mut().filter(|one| one.service.name == "agq") else { continue };
         let line = one.first_line().await;
         if !line.contains("listens on") {
             return Err(CliError::usage(
@@ -127,7 +127,7 @@ fn log_line(line: &str) {
 
 struct SupervisedProcess {
     dir: PathBuf,
-    part: ServiceSpec,
+    service: ServiceSpec,
     child: Option<Child>,
     /// Separate from the child, because `wait` would close its stdin, and the program would end.
     stdin: Option<ChildStdin>,
@@ -142,10 +142,17 @@ async fn ended(processes: &mut [SupervisedProcess]) {
 }
 
 impl SupervisedProcess {
-    fn start(dir: &Path, part: &ServiceSpec) -> io::Result<Self> {
-        let mut child = spawn(dir, part)?;
-        let (dir, part, stdin) = (dir.to_owned(), part.clone(), child.stdin.take());
-        Ok(Self { dir, part, child: Some(child), stdin, since: Instant::now(), backoff: Backoff::default() })
+    fn start(dir: &Path, service: &ServiceSpec) -> io::Result<Self> {
+        let mut child = spawn(dir, service)?;
+        let (dir, service, stdin) = (dir.to_owned(), service.clone(), child.stdin.take());
+        Ok(Self {
+            dir,
+            service,
+            child: Some(child),
+            stdin,
+            since: Instant::now(),
+            backoff: Backoff::default(),
+        })
     }
 
     /// Returns the first line of stdout, or an empty text if the program ends before.
@@ -166,7 +173,7 @@ impl SupervisedProcess {
             self.backoff.reset();
         }
         sleep(self.backoff.next_wait()).await;
-        self.child = spawn(&self.dir, &self.part).ok();
+        self.child = spawn(&self.dir, &self.service).ok();
         self.stdin = self.child.as_mut().and_then(|child| child.stdin.take());
         self.since = Instant::now();
     }
@@ -197,10 +204,10 @@ impl SupervisedProcess {
     }
 }
 
-fn spawn(dir: &Path, part: &ServiceSpec) -> io::Result<Child> {
-    let mut command = Command::new(&part.program);
-    command.args(&part.args).stdin(Stdio::piped()).stderr(log(dir, &part.name)?);
-    command.stdout(if part.name == "agq" { Stdio::piped() } else { Stdio::null() });
+fn spawn(dir: &Path, service: &ServiceSpec) -> io::Result<Child> {
+    let mut command = Command::new(&service.program);
+    command.args(&service.args).stdin(Stdio::piped()).stderr(log(dir, &service.name)?);
+    command.stdout(if service.name == "agq" { Stdio::piped() } else { Stdio::null() });
     for name in settings_variables() {
         command.env_remove(name);
     }
