@@ -249,7 +249,7 @@ class Worker:
         self.finish(run, "requeued", "nack", {"requeue": True})
 
     def deregister(self):
-        # That also ends the fetch that waits; one that was only being sent enters the worker anew.
+        # That also ends the fetch that waits; one that was only being sent enters the worker again.
         for _ in range(10):
             try:
                 call("POST", "/workers/deregister", {"worker_id": self.id})

@@ -97,9 +97,7 @@ fn faults_of(path: &str, text: &str) -> Vec<String> {
             fault(number, &format!("the link to {target} leads nowhere"));
         }
     }
-    if path.ends_with(".rs") {
-        faults.extend(vocabulary::faults(path, text));
-    }
+    faults.extend(vocabulary::faults(path, text));
     faults
 }
 

@@ -214,9 +214,9 @@ impl Connection {
         self.call(&Request::JobUpdate { job_id: job_id.clone(), update: json.into() }).await.map(drop)
     }
 
-    /// JOB.CLAIM: claims at most `count` jobs of `queues`, the first queue first. Needs
-    /// [`Connection::open_patiently`], because an abandoned reply would lose its jobs. Returns no
-    /// job after `wait`.
+    /// JOB.CLAIM: claims at most `count` jobs of `queues`, the first queue first. Returns no job
+    /// after `wait`. Needs [`Connection::open_without_timeout`], because an abandoned reply would
+    /// lose its jobs.
     pub async fn claim(
         &mut self,
         queues: &[QueueName],

@@ -177,7 +177,7 @@ impl Connection {
     /// Connects and authenticates. Replies have no timeout: for claims, because an abandoned reply
     /// would lose its job, and for clients that may stop reading. The error is that of the last
     /// address.
-    pub async fn open_patiently(server: &Server) -> Result<Self, ClientError> {
+    pub async fn open_without_timeout(server: &Server) -> Result<Self, ClientError> {
         Self::open_with(server, None).await
     }
 

@@ -248,7 +248,7 @@ mod tests {
         let used_up = Limit { terms: hourly, ..Limit::default() }.begun(now);
         let new = used_up.with_terms(fast, now);
         assert_eq!((new.begins_at(now), new.active), (now.plus_ms(10), 1));
-        assert_eq!(new.with_terms(hourly, now).begins_at(now), now.plus_ms(1000), "no wait begins anew");
+        assert_eq!(new.with_terms(hourly, now).begins_at(now), now.plus_ms(1000), "no wait begins again");
         assert_eq!(used_up.with_terms(hourly, Timestamp(1)), used_up, "the terms are the same");
         let without_rate = used_up.with_terms(LimitTerms { rate: None, ..hourly }, now);
         assert!(without_rate.admits(now));

@@ -137,7 +137,7 @@ async fn work_by_ledger(server: &Server, is_over: &AtomicBool) -> BTreeSet<Strin
     let ready = ["ready".parse().unwrap()];
     let mut acknowledged = BTreeSet::new();
     while !is_over.load(Ordering::Relaxed) {
-        let Ok(mut connection) = Connection::open_patiently(server).await else {
+        let Ok(mut connection) = Connection::open_without_timeout(server).await else {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };

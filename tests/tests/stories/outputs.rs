@@ -290,7 +290,7 @@ async fn on_one_machine_agq_and_agx_read_files_of_each_other() {
     lab.submit_plan(&agq, &plan("p", "seq", &["1"]));
     lab.submit_action(&agq, "p", "a", "[{}]");
     let server = Server::new(&address, lab.key().to_owned().into()).unwrap();
-    let mut connection = Connection::open_patiently(&server).await.unwrap();
+    let mut connection = Connection::open_without_timeout(&server).await.unwrap();
     let inode = |path: &Path| path.metadata().unwrap().ino();
 
     let content = "agenix\n".repeat(100_000);
@@ -332,7 +332,7 @@ async fn on_one_machine_agq_and_agx_read_files_of_each_other() {
 /// Registers the worker `w` with its jobs, again after a restart of agq.
 #[cfg(target_os = "linux")]
 async fn registered(server: &Server, jobs: &[&JobId]) -> Connection {
-    let mut connection = Connection::open_patiently(server).await.unwrap();
+    let mut connection = Connection::open_without_timeout(server).await.unwrap();
     let registration =
         json!({"worker_id": "w", "instance": "i", "capabilities": ["seq"], "active_job_ids": jobs});
     connection.register(&serde_json::from_value(registration).unwrap()).await.unwrap();

@@ -29,7 +29,8 @@ pub(super) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (found, copied) = runtime.block_on(async {
         // The reply takes long, because agq copies the whole database first.
-        let mut connection = Connection::open_patiently(&server).await.map_err(|error| advised(&error))?;
+        let mut connection =
+            Connection::open_without_timeout(&server).await.map_err(|error| advised(&error))?;
         let begun = connection.begin_backup().await.map_err(|error| advised(&error))?;
         fetch(&mut connection, &begun, &mut part).await?;
         let found = examined(&mut connection, &begun, &part).await?;

@@ -35,7 +35,7 @@ use crate::exec::{
     processor_time::{LimitSource, ProcessorLimit, ProcessorMeter},
     programs::Programs,
     provenance::JobRecord,
-    resource_wait::{RESOURCE_TIMEOUT, Unstarted, patiently},
+    resource_wait::{RESOURCE_TIMEOUT, Unstarted, retry_on_shortage},
     result_size::make_room,
     sandbox::{job::JobSandbox, sandboxes::Sandboxes},
     secrets::{JobSecrets, Patterns},
@@ -272,7 +272,7 @@ async fn bound_memory(
             }),
         })
     };
-    let bound = patiently(bound, RESOURCE_TIMEOUT, &context.shortage, cancel).await;
+    let bound = retry_on_shortage(bound, RESOURCE_TIMEOUT, &context.shortage, cancel).await;
     bound.map_err(|unstarted| why(unstarted, "the memory of the job could not be bounded"))
 }
 
@@ -294,7 +294,7 @@ async fn begin(
     let Some(WantedSandbox { sandboxes, profile, programs }) = wanted else { return Ok(None) };
     let hold = context.resources.as_ref().and_then(|resources| resources.hold.clone());
     let begin = || sandboxes.begin(profile, programs.clone(), hold.clone());
-    let begun = patiently(begin, RESOURCE_TIMEOUT, &context.shortage, cancel).await;
+    let begun = retry_on_shortage(begin, RESOURCE_TIMEOUT, &context.shortage, cancel).await;
     let failed = || format!("the sandbox '{}' could not be set up", profile.name);
     begun.map(Some).map_err(|unstarted| why(unstarted, &failed()))
 }

@@ -121,7 +121,7 @@ impl ProcessorMeter {
     }
 
     /// Counts a task that has ended. Counting the task again has no effect, because a stage waits
-    /// for its tasks anew each time that another one starts.
+    /// for its tasks again each time that another one starts.
     pub(crate) fn add(&self, task_number: u32, used: &ResourceUse) {
         if let Scope::Children { ended, .. } = &self.scope {
             lock(ended).insert(task_number, processor_ms(used));

@@ -146,7 +146,7 @@ pub(crate) enum Unstarted {
 }
 
 /// Calls `start` again until it meets no shortage, at most for `timeout`.
-pub(crate) async fn patiently<T, S: Future<Output = io::Result<T>>>(
+pub(crate) async fn retry_on_shortage<T, S: Future<Output = io::Result<T>>>(
     mut start: impl FnMut() -> S,
     timeout: Duration,
     shortage: &Shortage,
@@ -189,7 +189,7 @@ mod tests {
     use rustix::io::Errno;
     use tokio::time::Instant;
 
-    use super::{LASTING, Shortage, Unstarted, is_descriptor_shortage, is_shortage, patiently};
+    use super::{LASTING, Shortage, Unstarted, is_descriptor_shortage, is_shortage, retry_on_shortage};
     use crate::exec::cancel::CancelToken;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -238,8 +238,13 @@ mod tests {
     #[tokio::test]
     async fn start_retry_ends_with_the_timeout_of_the_task() {
         let start = || ready(Err::<(), io::Error>(Errno::MFILE.into()));
-        let unstarted =
-            patiently(start, Duration::from_millis(30), &Shortage::default(), &CancelToken::default()).await;
+        let unstarted = retry_on_shortage(
+            start,
+            Duration::from_millis(30),
+            &Shortage::default(),
+            &CancelToken::default(),
+        )
+        .await;
         assert!(
             matches!(&unstarted, Err(Unstarted::TimedOut(error)) if error.to_string().contains("open files")),
             "{unstarted:?}"
@@ -255,7 +260,7 @@ mod tests {
             // A second start would succeed.
             ready(if starts.get() == 1 { Err(io::Error::from(Errno::AGAIN)) } else { Ok(()) })
         };
-        let unstarted = patiently(start, LONG, &Shortage::default(), &cancel).await;
+        let unstarted = retry_on_shortage(start, LONG, &Shortage::default(), &cancel).await;
         assert!(matches!(unstarted, Err(Unstarted::Stopped)), "{unstarted:?}");
         assert_eq!(starts.get(), 1);
     }
@@ -267,7 +272,7 @@ mod tests {
             starts.set(starts.get() + 1);
             ready(if starts.get() < 3 { Err(io::Error::from(Errno::AGAIN)) } else { Ok(starts.get()) })
         };
-        let started = patiently(start, LONG, &Shortage::default(), &CancelToken::default()).await;
+        let started = retry_on_shortage(start, LONG, &Shortage::default(), &CancelToken::default()).await;
         assert!(matches!(started, Ok(3)), "{started:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! Starts the processes of a stage. A start that meets a shortage is repeated ([`patiently`]).
+//! Starts the processes of a stage. A start that meets a shortage is repeated
+//! ([`retry_on_shortage`]).
 
 use std::{collections::HashMap, fs::File, io, os::fd::OwnedFd, path::Path, sync::Arc, time::Duration};
 
@@ -24,7 +25,7 @@ use crate::exec::{
     processor_time::{LimitSource, ProcessorLimit},
     programs::Programs,
     provenance::Provenance,
-    resource_wait::{Shortage, Unstarted, patiently},
+    resource_wait::{Shortage, Unstarted, retry_on_shortage},
     sandbox::sandboxes::Sandboxes,
     secrets::{MaskRelay, Secrets, masked_pipe},
     spool::{Spool, SpoolFile},
@@ -182,7 +183,7 @@ pub(crate) async fn start_with_retry(
     cancel: &CancelToken,
 ) -> Result<(StartedProcess, Option<io::PipeReader>), Unstarted> {
     let start = || start(command, before, context, (inputs, launcher));
-    let started = patiently(start, command.timeout, &context.shortage, cancel).await?;
+    let started = retry_on_shortage(start, command.timeout, &context.shortage, cancel).await?;
     context.shortage.over();
     Ok(started)
 }

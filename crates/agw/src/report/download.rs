@@ -14,7 +14,7 @@ use tracing::debug;
 use crate::{
     exec::{
         cancel::CancelToken,
-        resource_wait::{RESOURCE_TIMEOUT, Unstarted, patiently},
+        resource_wait::{RESOURCE_TIMEOUT, Unstarted, retry_on_shortage},
         spool::SpoolFile,
         start::ExecContext,
     },
@@ -45,7 +45,7 @@ impl Received {
         cancel: &CancelToken,
     ) -> Result<(), Unstarted> {
         let write = || ready(self.file.write_all_at(bytes, self.bytes));
-        patiently(write, RESOURCE_TIMEOUT, &context.shortage, cancel).await?;
+        retry_on_shortage(write, RESOURCE_TIMEOUT, &context.shortage, cancel).await?;
         self.hash.update(bytes);
         self.bytes += bytes.len() as u64;
         Ok(())
@@ -85,7 +85,7 @@ pub(crate) async fn fetch(
     mut current: watch::Receiver<Option<ReportLink>>,
 ) -> Result<Arc<SpoolFile>, String> {
     let file = || ready(context.spool.file());
-    let file = patiently(file, RESOURCE_TIMEOUT, &context.shortage, cancel).await;
+    let file = retry_on_shortage(file, RESOURCE_TIMEOUT, &context.shortage, cancel).await;
     let file = Arc::new(file.map_err(|unstarted| unstored(&unstarted))?);
     let mut received = Received { file, hash: BlobHasher::default(), bytes: 0 };
     let mut unreadable = UnreadablePiece::default();

@@ -84,7 +84,7 @@ impl Registration {
     pub(crate) async fn claims(&self) -> Result<ClaimStream, ClientError> {
         let opened = async {
             // Commands on this connection have no timeout, but the login needs one.
-            let mut connection = Connection::open_patiently(&self.server).await?;
+            let mut connection = Connection::open_without_timeout(&self.server).await?;
             connection.act_for(&self.worker_id).await?;
             Ok::<_, ClientError>(connection)
         };

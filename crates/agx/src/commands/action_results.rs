@@ -31,7 +31,7 @@ pub(super) async fn run(
 ) -> Result<()> {
     // A pager may suspend agx for an unlimited time, so replies have no timeout.
     let server = server.server()?;
-    let mut connection = Connection::open_patiently(&server).await?;
+    let mut connection = Connection::open_without_timeout(&server).await?;
     let mut agq = RetryingClient::new(server, connection.clone(), output);
     let action = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
     if let Some(dir) = output_dir {

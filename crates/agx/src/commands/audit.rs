@@ -20,7 +20,7 @@ pub(crate) enum AuditCommand {
     /// Verify that no line of an audit log was changed, removed, inserted or moved
     ///
     /// Each line of the audit log of agq has the hash of the line before. Lines that are missing at
-    /// the end, and a log that somebody wrote anew, show only by a hash that was kept elsewhere:
+    /// the end, and a log that was rewritten, show only by a hash that was kept elsewhere:
     /// --head. INFO and METRICS of agq have it.
     Verify(VerifyArgs),
 }

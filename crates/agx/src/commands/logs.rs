@@ -34,7 +34,7 @@ pub(crate) struct LogsArgs {
 pub(crate) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) -> Result<()> {
     let output = args.raw.apply(output);
     // A pager may suspend agx for an unlimited time, so replies have no timeout.
-    let mut connection = Connection::open_patiently(&server.server()?).await?;
+    let mut connection = Connection::open_without_timeout(&server.server()?).await?;
     let wanted = LogOptions { follow: args.follow, task: args.task, ..LogOptions::default() };
     // Some ids are valid for actions only.
     let job = match JobId::new(args.id.as_str()) {

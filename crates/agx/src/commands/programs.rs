@@ -76,7 +76,7 @@ fn check_path(program: &str, cwd: Option<&str>) -> Result<()> {
 /// Refuses a plan with a path if no worker of the server runs programs by path.
 pub(super) async fn check_workers(server: &Server, plan: &Plan) -> Result<()> {
     let Some(task) = plan.tasks.iter().find(|task| task.is_program_path()) else { return Ok(()) };
-    let workers = Connection::open_patiently(server).await?.workers().await?;
+    let workers = Connection::open_without_timeout(server).await?.workers().await?;
     let has_paths = |tag: Option<&serde_json::Value>| tag.and_then(serde_json::Value::as_bool) == Some(true);
     if workers.iter().any(|worker| worker.state != "dead" && has_paths(worker.tags.get(PROGRAM_PATHS))) {
         return Ok(());

@@ -290,7 +290,7 @@ async fn submit_and_follow(
     output: Output,
 ) -> Result<JobStatus> {
     // A pager may suspend agx for an unlimited time, so replies have no timeout.
-    let connection = Connection::open_patiently(server).await?;
+    let connection = Connection::open_without_timeout(server).await?;
     let mut agq = RetryingClient::new(server.clone(), connection, output);
     agq.ensure_plan(&plan).await?;
     let inputs = match stdin {

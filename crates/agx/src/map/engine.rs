@@ -71,7 +71,7 @@ impl Engine {
         let connect = async || {
             Ok::<_, CliError>(RetryingClient::new(
                 self.server.clone(),
-                Connection::open_patiently(&self.server).await?,
+                Connection::open_without_timeout(&self.server).await?,
                 output,
             ))
         };

@@ -206,7 +206,7 @@ fn somebody_logs_in_sees_an_action_end_and_tries_a_dead_job_again() {
 
     // A job that has used all attempts is retried by hand, and succeeds.
     let fails =
-        r#"{"plan_id":"fails","tasks":[{"task_number":1,"command":"sh","args":["-c","test -e mended"]}]}"#;
+        r#"{"plan_id":"fails","tasks":[{"task_number":1,"command":"sh","args":["-c","test -e repaired"]}]}"#;
     lab.submit_plan(&agq, fails);
     lab.submit_action(&agq, "fails", "sick", "[{}]");
     browser.click("[data-nav=dead]");
@@ -216,7 +216,7 @@ fn somebody_logs_in_sees_an_action_end_and_tries_a_dead_job_again() {
         found.as_str().map(str::to_owned)
     });
     browser.picture("dashboard-dead", (1280, 700), "dark");
-    lab.file("mended", "");
+    lab.file("repaired", "");
     browser.click(&format!("button[data-retry='{job}']"));
     browser.sees("#notice", "retried");
     browser.go(&format!("http://{}/#/action/sick", agq.http_address()));

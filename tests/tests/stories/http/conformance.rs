@@ -5,7 +5,7 @@ use std::process::Command;
 use e2e::{Lab, Postgres, Ran};
 
 /// Maximum wait of a case in seconds. Cases with longer waits are skipped.
-const PATIENCE: &str = "10";
+const MAX_WAIT_SECS: &str = "10";
 
 /// Message of the system about a port on which another process listens.
 const IN_USE: &str = "Address already in use";
@@ -21,7 +21,9 @@ fn the_cases_beside_this_repository_pass() {
     let lab = Lab::new();
     let spawn = spawn(&lab);
     let mut run = Command::new("python3");
-    run.arg(runner).args(["--spawn", &spawn, "--jobs", "4", "--max-wait", PATIENCE, "--suites"]).arg(suites);
+    run.arg(runner)
+        .args(["--spawn", &spawn, "--jobs", "4", "--max-wait", MAX_WAIT_SECS, "--suites"])
+        .arg(suites);
     run.args(["--header", &format!("Authorization: Bearer {}", lab.key())]);
     run.env("AGQ_SESSION_KEY", lab.key()).current_dir(lab.path());
     let mut ran = Ran::from(run.output().unwrap());

@@ -202,7 +202,7 @@ impl<T: Turn> Class<T> {
         }
     }
 
-    /// Builds the class anew from all groups of its queue. Keeps the virtual times.
+    /// Rebuilds the class from all groups of its queue. Keeps the virtual times.
     fn rebuild(&mut self, look: &Look<'_, T>, groups: &HashSet<GroupId>, of_queue: &FairQueue<Share>) {
         let fair = std::mem::take(&mut self.fair);
         *self = Self { fair, ..Self::new(look) };

@@ -15,7 +15,7 @@
 //!   So the workers of each class are shared by those whose jobs they can run. Virtual times of the
 //!   whole queue decide between equal ones, so that new classes do not begin with the same share.
 //! - If the first turn of a group becomes lower, it is appended to the log of the queue. A class
-//!   reads the log at its next claim, or is built anew if it has missed a part of the log.
+//!   reads the log at its next claim, or is rebuilt if it has missed a part of the log.
 //! - A lane whose limit or budget lets no job start is blocked: it is in no group until the limit
 //!   or budget changes, its time comes, or its first job changes.
 //!
@@ -53,7 +53,7 @@ use crate::store::{Claimant, LaneKey};
 /// ago are dropped beyond it.
 const MAX_ENTRIES: usize = 500_000;
 /// Minimum length at which the log of a queue is cut. A log may be as long as the number of groups,
-/// so that building a class anew never costs more than reading what it has missed.
+/// so that rebuilding a class never costs more than reading the part that it has missed.
 const MIN_LOG: usize = 1024;
 
 /// Number of queues up to which one without jobs keeps the virtual times of its shares.

@@ -124,7 +124,7 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Command
             lines.sort();
             lines
         }),
-        "register" | "beat" | "bury" | "remove" | "workers" | "worker-records" => {
+        "register" | "beat" | "kill" | "remove" | "workers" | "worker-records" => {
             worker_command(store, name, args)?
         }
         _ => return Ok(None),

@@ -29,9 +29,9 @@ pub(super) struct SerialFile {
 #[derive(Debug)]
 struct State {
     log: SerialLog,
-    /// File to append to. Absent if it has to be written anew, because a write failed.
+    /// File to append to. Absent if it has to be rewritten, because a write failed.
     file: Option<File>,
-    /// Number of uses since the file was written anew.
+    /// Number of uses since the file was rewritten.
     appended: usize,
 }
 
@@ -85,7 +85,7 @@ impl SerialFile {
                 rewrite(&self.path, &state.log)?
             }
         };
-        // After an error, a part of the line may be in the file, which is then written anew.
+        // After an error, a part of the line may be in the file, which is then rewritten.
         file.write_all(next.line().as_bytes())?;
         file.sync_data()?;
         state.file = Some(file);
@@ -95,7 +95,7 @@ impl SerialFile {
     }
 }
 
-/// Locks a file beside the file of uses, which is replaced when it is written anew.
+/// Locks a file beside the file of uses, which is replaced when it is rewritten.
 fn locked(path: &Path) -> anyhow::Result<File> {
     let shown = path.display();
     let options = OpenOptions::new().write(true).create(true).truncate(false).mode(OWN).open(path);

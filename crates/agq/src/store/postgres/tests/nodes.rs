@@ -136,16 +136,16 @@ async fn node_counts_as_gone_after_its_own_silence() {
     let database = Database::new();
     let store = leading(&database).await;
     let sql = "INSERT INTO agq.instances (node, hostname, pid, last_seen_at, silence_secs) VALUES \
-         ('patient', 'h', 1, now() - interval '10 minutes', 3600), ('gone', 'h', 2, now() - interval '10 minutes', 60)";
+         ('silent', 'h', 1, now() - interval '10 minutes', 3600), ('gone', 'h', 2, now() - interval '10 minutes', 60)";
     run(&store, sql).await;
     let nodes = store.nodes().await.unwrap().unwrap();
-    assert!(nodes.contains("patient") && !nodes.contains("gone"), "{nodes:?}");
+    assert!(nodes.contains("silent") && !nodes.contains("gone"), "{nodes:?}");
     store.nodes.send_heartbeat().await.unwrap();
     let kept: Vec<String> = query_scalar("SELECT node FROM agq.instances WHERE hostname = 'h'")
         .fetch_all(&store.pool)
         .await
         .unwrap();
-    assert_eq!(kept, ["patient"]);
+    assert_eq!(kept, ["silent"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

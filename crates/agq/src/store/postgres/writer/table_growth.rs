@@ -25,7 +25,7 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Counts `rows`, and starts `ANALYZE` if it is due, after which sessions plan anew.
+    /// Counts `rows`, and starts `ANALYZE` if it is due, after which sessions plan again.
     pub(crate) fn note(&mut self, rows: usize, runtime: &Handle, pool: &Pool) {
         if self.is_due(rows) {
             let pool = pool.clone();
