@@ -65,7 +65,7 @@ class Worker {
     this.beats = setInterval(() => (this.beating = this.beat().catch(tell)), BEAT_MS);
   }
 
-  /** Resolves once something has changed, or after so many milliseconds. */
+  /** Resolves once something has changed, or after `ms` milliseconds. */
   change(ms) {
     return new Promise((resolve) => {
       this.#waiting.push(resolve);

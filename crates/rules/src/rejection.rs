@@ -195,6 +195,9 @@ pub enum Rejection {
     /// The key is reserved for agq. `what` is "written" or "read", `instead` names another command.
     #[error("'{key}' is kept by agq and cannot be {what}: {instead}")]
     ReservedKey { key: String, what: &'static str, instead: &'static str },
+    /// Only agq publishes to the channel.
+    #[error("'{0}' is reserved: only agq publishes its events")]
+    ReservedChannel(String),
     /// The command is for another type of key. The text is that of Redis.
     #[error("Operation against a key holding the wrong kind of value")]
     WrongType,

@@ -84,7 +84,7 @@ fn what_agq_tells_nobody_else_can() {
     let mut raw = Raw::open(&lab, &agq);
     for channel in ["job:updates", "action:updates:a", "worker:w:orders"] {
         let refused = raw.ask(&format!("PUBLISH {channel} lie"));
-        assert!(refused.contains("is kept by agq and cannot be published to"), "{refused}");
+        assert!(refused.contains("is reserved: only agq publishes its events"), "{refused}");
     }
     let mut listener = subscribed(&lab, &agq, "mine");
     assert_eq!(raw.ask("PUBLISH mine hello"), ":1");

@@ -306,9 +306,8 @@ async fn run_key_command(app: &AppState, command: KeyCommand) -> CommandResult {
 /// PUBLISH
 fn publish(app: &AppState, channel: &Bytes, message: &Bytes) -> CommandResult {
     if is_reserved(channel) {
-        let key = String::from_utf8_lossy(channel).escape_debug().to_string();
-        let instead = "its events come from what happens";
-        return Err(Rejection::ReservedKey { key, what: "published to", instead }.into());
+        let channel = String::from_utf8_lossy(channel).escape_debug().to_string();
+        return Err(Rejection::ReservedChannel(channel).into());
     }
     Ok(Reply::count(app.pubsub.publish(channel, message)))
 }

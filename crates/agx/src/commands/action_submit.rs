@@ -62,7 +62,8 @@ pub(crate) struct SubmitArgs {
     /// Do not start the jobs before this time, as 2026-01-31T08:00:00Z
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "delay")]
     pub(crate) run_at: Option<Timestamp>,
-    /// Do not start the jobs for so long: seconds, as 0.5, or a number with s, m, h or d
+    /// Start the jobs TIME after the submission or later: seconds, as 0.5, or a number with s, m, h
+    /// or d
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, value_parser = parse_duration)]
     pub(crate) delay: Option<Duration>,
     #[command(flatten)]

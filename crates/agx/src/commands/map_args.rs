@@ -118,7 +118,7 @@ pub(crate) struct MapArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_secs)]
     pub(crate) timeout: Option<u64>,
     /// Time limit without output: a task is ended if neither it nor another command of its
-    /// pipeline writes anything for so long; a time as for --timeout
+    /// pipeline writes anything for TIME; a time as for --timeout
     #[arg(long, value_name = "TIME", value_parser = parse_secs)]
     pub(crate) idle_timeout: Option<u64>,
     /// Number of retries of a failed job

@@ -28,8 +28,8 @@ pub(crate) struct QuantityArgs {
     /// Memory that one job may use, as 512M or 4G; a job that takes more fails
     #[arg(long, value_name = "SIZE", value_parser = |text: &str| amount(MEMORY, text))]
     memory: Option<u64>,
-    /// If the kernel kills a task of the job for lack of memory, let a retry use so many times the
-    /// memory: above 1, at most 4, as 1.5
+    /// If the kernel kills a task of the job for lack of memory, multiply the memory of a retry by
+    /// FACTOR: above 1, at most 4, as 1.5
     #[arg(long, value_name = "FACTOR")]
     retry_memory_factor: Option<MemoryFactor>,
     /// GPUs that one job uses: it gets their indices in `CUDA_VISIBLE_DEVICES` and

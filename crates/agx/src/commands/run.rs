@@ -64,7 +64,7 @@ pub(crate) struct RunArgs {
     /// Time limit of the command: seconds, or a number with s, m, h or d [default: none]
     #[arg(long, value_name = "TIME", value_parser = parse_secs)]
     timeout: Option<u64>,
-    /// End the command when it has written nothing for so long [default: never]
+    /// End the command when it has written nothing for TIME [default: never]
     #[arg(long, value_name = "TIME", value_parser = parse_secs)]
     idle_timeout: Option<u64>,
     /// Label of the action; can be repeated

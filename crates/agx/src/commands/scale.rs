@@ -47,10 +47,10 @@ pub(crate) struct ScaleArgs {
     /// Time between two looks at agq: seconds, or a number with s, m, h or d
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_interval)]
     interval: Duration,
-    /// Start workers after jobs have lacked them for so long
+    /// Start workers after jobs have lacked them for TIME
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration, conflicts_with = "once")]
     up_after: Duration,
-    /// End a worker after it has been idle for so long
+    /// End a worker after it has been idle for TIME
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_duration, conflicts_with = "once")]
     down_after: Duration,
     /// Expect a started worker to register within this time; after that, start another one

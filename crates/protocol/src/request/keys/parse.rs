@@ -243,7 +243,7 @@ pub(super) fn zrange(args: &[Bytes], is_only_by_score: bool) -> Parsed {
             b"BYSCORE" if !is_only_by_score => by_score = true,
             b"REV" if !is_only_by_score => is_reversed = true,
             b"BYLEX" if !is_only_by_score => {
-                return Err(RequestError::Refused("BYLEX is not supported: use BYSCORE or places"));
+                return Err(RequestError::Refused("BYLEX is not supported: use BYSCORE or indexes"));
             }
             _ => return Err(RequestError::Syntax),
         }

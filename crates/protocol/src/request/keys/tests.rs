@@ -89,6 +89,7 @@ fn refusals_have_the_texts_of_redis() {
         ("ZADD z GT LT 1 a", "ERR GT, LT, and/or NX options at the same time are not compatible"),
         ("ZADD z INCR 1 a 2 b", "ERR INCR option supports a single increment-element pair"),
         ("ZRANGEBYSCORE z a 1", "ERR min or max is not a float"),
+        ("ZRANGE z 0 1 BYLEX", "ERR BYLEX is not supported: use BYSCORE or indexes"),
         (
             "ZRANGE z 0 1 LIMIT 0 1",
             "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
