@@ -53,7 +53,7 @@ fn check(lab: &Lab, agq: &mut Agq) -> Option<String> {
     agq.stop();
     let checked = lab.command("agq").args(["check", "data"]).args(BLOBS).output().unwrap();
     let lines = String::from_utf8(checked.stdout).unwrap();
-    assert_eq!(checked.status.success(), lines.contains("is sound:"), "{lines}");
+    assert_eq!(checked.status.success(), lines.contains("is consistent:"), "{lines}");
     agq.start_again(lab);
     Some(lines)
 }
@@ -77,7 +77,7 @@ fn outputs_in_a_bucket_come_back_whole_by_ranges_and_never_damaged() {
     }
     let staged = lab.path().join("data/blobs/uploads");
     assert_eq!(fs::read_dir(staged).unwrap().count(), 0, "the upload is removed");
-    assert!(check(&lab, &mut agq).is_none_or(|lines| lines.contains("is sound: 1 jobs")));
+    assert!(check(&lab, &mut agq).is_none_or(|lines| lines.contains("is consistent: 1 jobs")));
     let objects = s3.objects("of agq");
     let [object] = objects.as_slice() else { panic!("one object, not {objects:?}") };
     let name = object.file_name().unwrap().to_str().unwrap();
@@ -142,7 +142,7 @@ fn a_job_never_names_an_object_that_a_killed_agq_did_not_publish() {
     agq.start_again(&lab);
     assert_eq!(ended(&lab, &agq, "a")["status"], "completed");
     assert_counts(&lab, &agq, "a", MANY);
-    assert!(check(&lab, &mut agq).is_none_or(|lines| lines.contains("is sound: 1 jobs")));
+    assert!(check(&lab, &mut agq).is_none_or(|lines| lines.contains("is consistent: 1 jobs")));
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn agq_starts_while_its_bucket_is_away_and_uses_it_when_it_is_there() {
     let log = || fs::read_to_string(lab.path().join("agq.log")).unwrap();
     let endpoint = format!("endpoint=\"http://{}\"", s3.address());
     let warned = log();
-    let warning = warned.lines().find(|line| line.contains("the bucket is away")).unwrap();
+    let warning = warned.lines().find(|line| line.contains("the bucket cannot be reached")).unwrap();
     assert!(warning.contains("WARN") && warning.contains(&endpoint), "{warning}");
     assert!(warning.contains("Connection refused"), "{warning}");
     assert_eq!(ask(&agq, "/health")["large_outputs"], "unavailable");
@@ -204,7 +204,7 @@ fn agq_starts_while_its_bucket_is_away_and_uses_it_when_it_is_there() {
     assert_eq!(ended(&lab, &agq, "a")["status"], "completed");
     assert_counts(&lab, &agq, "a", "40000");
     eventually("the bucket works", || (ask(&agq, "/health")["large_outputs"] == "ok").then_some(()));
-    assert!(log().contains("the bucket works again"), "{}", log());
+    assert!(log().contains("the bucket can be reached again"), "{}", log());
     // It goes away again, and a read finds out.
     s3.stop();
     assert_ne!(lab.agx(&agq, &["action", "results", "a"]).code, 0);
@@ -257,7 +257,10 @@ fn agq_starts_with_a_bucket_that_cannot_work_at_the_moment() {
         let started = start(&lab, &BLOBS);
         let log = String::from_utf8(started.stderr).unwrap();
         assert_eq!(started.status.code(), Some(0), "{log}");
-        assert!(log.contains("the bucket is away") && log.contains(url) && log.contains(reason), "{log}");
+        assert!(
+            log.contains("the bucket cannot be reached") && log.contains(url) && log.contains(reason),
+            "{log}"
+        );
         assert!(!log.contains("tests-secret") && !log.contains("tests-key"), "{log}");
     }
 }

@@ -45,7 +45,7 @@ fn a_client_that_never_reads_is_cut_off_and_what_it_held_goes_back() {
     eventually("its job goes back", || (other.ask("LLEN queue:ready") == ":1").then_some(()));
     let log = log(&lab);
     assert!(
-        log.contains("a client is cut off") && log.contains("none of its replies for 0.5 seconds"),
+        log.contains("a client is disconnected") && log.contains("none of its replies for 0.5 seconds"),
         "{log}"
     );
 }
@@ -82,7 +82,7 @@ fn a_subscriber_that_is_too_slow_is_cut_off_and_the_publisher_is_not() {
     gone("slow", &mut publisher);
     let log = log(&lab);
     assert!(
-        log.contains("a client is cut off") && log.contains("does not keep up with its messages"),
+        log.contains("a client is disconnected") && log.contains("does not keep up with its messages"),
         "{log}"
     );
     // The client can still read the earlier messages, and then the connection ends.

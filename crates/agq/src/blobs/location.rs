@@ -58,7 +58,7 @@ impl BlobLocation {
 
     /// Opens the storage for a server. Uploads to a bucket wait in the directory `staging`. Files
     /// in a directory are synced, unless `durability` is an interval. Fails if the storage cannot
-    /// be used, but not if a bucket is away.
+    /// be used, but not if a bucket cannot be reached.
     pub(crate) async fn open(
         &self,
         staging: &Path,

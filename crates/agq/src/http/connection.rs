@@ -51,7 +51,7 @@ pub(super) async fn serve_connection(
     let outcome = serve_requests(&state, router, (stream, writer), &mut stop).await;
     match outcome {
         Err(error) if is_slow_client(&error) => {
-            warn!(from = shown, error = %cause(&error), "a client is cut off");
+            warn!(from = shown, error = %cause(&error), "a client is disconnected");
             return;
         }
         Err(error) => debug!(%error, "an HTTP connection failed"),

@@ -171,7 +171,7 @@ impl Download {
         if self.at == self.end {
             return Ok(None);
         }
-        let piece = self.next().await.inspect_err(|error| warn!(%error, "a download was cut off"))?;
+        let piece = self.next().await.inspect_err(|error| warn!(%error, "a download was interrupted"))?;
         Ok(Some((piece, self)))
     }
 

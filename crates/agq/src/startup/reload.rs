@@ -77,7 +77,7 @@ impl Reload {
 fn report(what: &str, meaning: &str, outcome: anyhow::Result<()>) {
     match outcome {
         Ok(()) => info!("SIGHUP, {what}: {meaning}"),
-        Err(error) => error!("SIGHUP, {what}: all stays as it was, for {error:#}"),
+        Err(error) => error!("SIGHUP, {what}: not reloaded, because {error:#}"),
     }
 }
 

@@ -84,7 +84,7 @@ impl Lifecycle {
             SignalAction::Reload => {
                 info!("searching PATH again");
                 if let Err(error) = self.admission.reload() {
-                    error!("SIGHUP: the policy or the trust file of this worker stays as it was: {error:#}");
+                    error!("SIGHUP: the policy or the trust file was not reloaded, because {error:#}");
                 }
                 self.rescan.send();
             }

@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProbeFailure {
     /// The endpoint cannot be reached, or cannot work at the moment.
-    Away(String),
+    Unreachable(String),
     /// The endpoint refuses a request, which does not change by itself.
     Refused(String),
 }
@@ -61,15 +61,15 @@ impl Availability {
         let endpoint = &*self.endpoint;
         match (before, now) {
             (Some(_), None) => {
-                info!(%bucket, endpoint, "the bucket works again: agq stores and reads large outputs");
+                info!(%bucket, endpoint, "the bucket can be reached again: agq stores and reads large outputs");
             }
-            (None | Some(F::Refused(_)), Some(F::Away(reason))) => warn!(
+            (None | Some(F::Refused(_)), Some(F::Unreachable(reason))) => warn!(
                 %bucket,
                 endpoint,
                 reason,
-                "the bucket is away: until it is back, agq can neither store nor read large outputs, and workers repeat their uploads"
+                "the bucket cannot be reached: until it can be, agq can neither store nor read large outputs, and workers repeat their uploads"
             ),
-            (None | Some(F::Away(_)), Some(F::Refused(reason))) => error!(
+            (None | Some(F::Unreachable(_)), Some(F::Refused(reason))) => error!(
                 endpoint,
                 "{reason}; until then, agq can neither store nor read large outputs, and workers repeat their uploads"
             ),
@@ -79,13 +79,13 @@ impl Availability {
 }
 
 impl BucketStorage {
-    /// Opens a bucket for a server. Fails if the bucket refuses a request. A bucket that is away is
-    /// probed until it is back.
+    /// Opens a bucket for a server. Fails if the bucket refuses a request. A bucket that cannot be
+    /// reached is probed until it can be.
     pub(crate) async fn open(address: &BucketAddress, staging: BlobDirectory) -> anyhow::Result<Self> {
         let bucket = Self::connect(address, staging)?;
         let probed = timeout(START_WAIT, bucket.probe()).await;
-        let probed =
-            probed.unwrap_or_else(|_| Err(ProbeFailure::Away("it does not answer in time".to_owned())));
+        let probed = probed
+            .unwrap_or_else(|_| Err(ProbeFailure::Unreachable("it does not answer in time".to_owned())));
         if let Err(ProbeFailure::Refused(reason)) = probed {
             bail!(reason);
         }
@@ -94,7 +94,7 @@ impl BucketStorage {
         Ok(bucket)
     }
 
-    /// Probes the bucket while it is away, and after each failure of a request.
+    /// Probes the bucket while it cannot be reached, and after each failure of a request.
     async fn keep_watch(self) {
         loop {
             if self.availability.is_available() {

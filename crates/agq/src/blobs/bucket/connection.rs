@@ -65,7 +65,7 @@ impl BucketStorage {
         let (read, is_listed) = probing.await.map_err(|error| {
             let reason = failure(&error);
             if is_away(&error) {
-                return ProbeFailure::Away(reason);
+                return ProbeFailure::Unreachable(reason);
             }
             let advice = advice(&error, &reason);
             ProbeFailure::Refused(format!(

@@ -41,7 +41,7 @@ impl RespConnection {
             // An error cannot be sent in the middle of a reply.
             Err(error) if SlowClient::is_behind(&error) => {
                 let caller = &self.session.caller;
-                warn!(from = %caller.from, connection = %caller.connection, %error, "a client is cut off");
+                warn!(from = %caller.from, connection = %caller.connection, %error, "a client is disconnected");
             }
             Err(error) => debug!(%error, "a connection broke"),
         }
