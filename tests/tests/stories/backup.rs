@@ -79,7 +79,7 @@ fn a_backup_of_an_agq_at_work_holds_what_was_acknowledged_and_comes_back() {
     let busy = agq_does(&lab, &["check", "data"]).expect(1);
     assert!(busy.err.contains("another agq has data/agq.redb open"), "{busy:?}");
     let sound = agq_does(&lab, &["check", "copy.redb"]).expect(0);
-    assert!(sound.out.starts_with("copy.redb is sound: 2000 jobs, 1 actions, 1 plans"), "{sound:?}");
+    assert!(sound.out.starts_with("copy.redb is consistent: 2000 jobs, 1 actions, 1 plans"), "{sound:?}");
 
     let data = other.path().join("data");
     let restore = ["restore", shown(&copy), "--data-dir", shown(&data)];

@@ -43,14 +43,15 @@ pub(super) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
         blobs.put(&copied)?;
     }
     part.put()?;
-    let (file, count) = (args.file.display(), found.inconsistencies.len());
+    let file = args.file.display();
     say(&format!("wrote {file}: {}", shown(&found)))?;
     if !found.blobs.is_empty() {
         say_copied(&args.file, &copied)?;
     }
-    if count > 0 {
+    if !found.inconsistencies.is_empty() {
         bail!(
-            "{file} is a complete copy, but it contradicts itself in {count} places, and so does the database of that agq: `agq check {file}` names them; keep your older backups"
+            "{file} is a complete copy, but it has {}, and so has the database of that agq: `agq check {file}` names them; keep your older backups",
+            found.inconsistency_count()
         );
     }
     Ok(())

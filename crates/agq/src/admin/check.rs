@@ -12,7 +12,7 @@ use crate::{
     store::redb::{DatabaseReport, FORMAT, examine},
 };
 
-/// Prints the result of the check. Returns true if the database is sound.
+/// Prints the result of the check. Returns true if the database is consistent.
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<bool> {
     let file = database(&args.path);
     let found = examine(&file).and_then(|found| with_blobs(found, args));
@@ -40,16 +40,17 @@ fn with_blobs(mut found: DatabaseReport, args: &CheckArgs) -> anyhow::Result<Dat
 }
 
 fn summary(file: &Path, found: &DatabaseReport) -> String {
-    let (file, count) = (file.display(), found.inconsistencies.len());
-    if count > 0 {
+    let file = file.display();
+    if !found.inconsistencies.is_empty() {
         return format!(
-            "{file} is not sound: it contradicts itself in {count} places; keep the file and attach it to a bug report, and restore the last backup with `agq restore`"
+            "{file} has {}; keep the file and attach it to a bug report, and restore the last backup with `agq restore`",
+            found.inconsistency_count()
         );
     }
     let DatabaseReport { format, bytes, plans, actions, jobs, .. } = found;
     let upgrade = if *format < FORMAT { ", which agq upgrades at its next start" } else { "" };
     format!(
-        "{file} is sound: {jobs} jobs, {actions} actions, {plans} plans in {bytes} bytes of format {format}{upgrade}"
+        "{file} is consistent: {jobs} jobs, {actions} actions, {plans} plans in {bytes} bytes of format {format}{upgrade}"
     )
 }
 
@@ -68,5 +69,26 @@ fn document(file: &Path, found: &anyhow::Result<DatabaseReport>) -> Value {
             "inconsistencies": found.inconsistencies,
         }),
         Err(error) => json!({"file": file, "is_sound": false, "error": format!("{error:#}")}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{DatabaseReport, FORMAT, summary};
+
+    #[test]
+    fn check_summary_names_the_number_of_inconsistencies() {
+        let summary_of = |inconsistencies: &[&str]| {
+            let inconsistencies = inconsistencies.iter().map(|line| (*line).to_owned()).collect();
+            let (plans, actions, jobs, blobs) = (1, 2, 3, Vec::new());
+            let report =
+                DatabaseReport { format: FORMAT, bytes: 9, plans, actions, jobs, blobs, inconsistencies };
+            summary(Path::new("agq.redb"), &report)
+        };
+        assert!(summary_of(&[]).starts_with("agq.redb is consistent: 3 jobs, 2 actions, 1 plans in 9 bytes"));
+        assert!(summary_of(&["a"]).starts_with("agq.redb has 1 inconsistency; keep the file"));
+        assert!(summary_of(&["a", "b"]).starts_with("agq.redb has 2 inconsistencies; keep the file"));
     }
 }

@@ -75,7 +75,7 @@ fn into_directory(dir: &Path, from: &mut Importer<impl BufRead>) -> anyhow::Resu
     }
     let sums = redb::import(part.path(), from)?;
     if let Some(first) = redb::examine(part.path())?.inconsistencies.first() {
-        bail!("what it says contradicts itself: {first}");
+        bail!("the imported records are inconsistent: {first}");
     }
     part.put()?;
     Ok(sums)

@@ -22,10 +22,10 @@ pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
     let (backup, dir) = (args.file.display(), args.data_dir()?);
     let examined = examine(&args.file)
         .with_context(|| format!("{backup} cannot be restored; take another backup, or an older one"))?;
-    let count = examined.inconsistencies.len();
-    if count > 0 {
+    if !examined.inconsistencies.is_empty() {
         bail!(
-            "{backup} is not sound: it contradicts itself in {count} places, which `agq check {backup}` names; take an older backup"
+            "{backup} has {}, which `agq check {backup}` names; take an older backup",
+            examined.inconsistency_count()
         );
     }
     synced_directory::create_all(&dir, None)

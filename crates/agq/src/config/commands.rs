@@ -27,8 +27,8 @@ pub(crate) enum Command {
     /// Check whether a database or a backup is consistent
     ///
     /// Compares every page with its checksum, and every record with every index. Changes nothing.
-    /// No agq may have the file open. Exit codes: 0 the database is sound, 1 it is not, or cannot
-    /// be read.
+    /// No agq may have the file open. Exit codes: 0 the database is consistent, 1 it is not, or
+    /// cannot be read.
     Check(CheckArgs),
     /// Restore a backup into a data directory without a database
     ///

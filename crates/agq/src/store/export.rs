@@ -233,7 +233,7 @@ impl<R: BufRead> Importer<R> {
         let ExportFrame::End(written) =
             serde_json::from_slice(&self.line).context("its last line cannot be read")?
         else {
-            bail!("line {} is out of place", self.number);
+            bail!("line {} is not in the order of the format", self.number);
         };
         compare(&written, &std::mem::take(&mut self.read).sums())
             .context("it was damaged, or changed since it was written")?;
@@ -252,7 +252,7 @@ impl<R: BufRead> Importer<R> {
         let Some(expected) = self.end.take() else { bail!("the export was not read to its end") };
         let mut found = ChecksumBuilder::default();
         read_back(&mut |record| found.add(&record).map(drop))?;
-        compare(&expected, &found.sums()).context("the store does not hold what was read")?;
+        compare(&expected, &found.sums()).context("the imported records differ from the file")?;
         Ok(expected)
     }
 
@@ -272,7 +272,10 @@ fn compare(expected: &Checksums, found: &Checksums) -> anyhow::Result<()> {
         let [expected, found] = [expected, found].map(|sums| sums.get(kind));
         if expected != found {
             let [expected, found] = [expected, found].map(|sum| sum.map_or(0, |sum| sum.count));
-            bail!("{kind}: {expected} were expected and {found} are there, or they are others");
+            if expected == found {
+                bail!("{kind}: the {found} records are not the expected ones");
+            }
+            bail!("{kind}: expected {expected} records, found {found}");
         }
     }
     Ok(())

@@ -147,7 +147,7 @@ fn everything_moves_from_files_into_postgresql_and_back() {
     let back = other.path().join("data").display().to_string();
     agq_does(&files, &["import", "--to", &back, "three.jsonl"]).expect(0);
     let sound = agq_does(&files, &["check", &back]).expect(0);
-    assert!(sound.out.contains("is sound: 2513 jobs"), "{sound:?}");
+    assert!(sound.out.contains("is consistent: 2513 jobs"), "{sound:?}");
     agq_does(&files, &["export", "--from", &back, "four.jsonl"]).expect(0);
     assert_eq!(records(Path::new(&at("four.jsonl"))), records(Path::new(&at("three.jsonl"))));
     let again = other.agq(&[]);
@@ -211,7 +211,7 @@ fn what_is_not_whole_leaves_nothing_behind() {
         (whole[..whole.len() - 1].to_owned(), "it is not whole"),
         (whole[..whole.len() / 2].to_owned(), "it is not whole"),
         (all_but(lines.len() - 1), "it is not whole"),
-        (all_but(1_000), "jobs: 3000 were expected and 2999 are there"),
+        (all_but(1_000), "jobs: expected 3000 records, found 2999"),
         (whole.replacen(r#""max_retries":"#, r#""max_retries":1"#, 1), "it was damaged, or changed"),
         (whole.replacen(r#"{"plan":"#, r#"{"plam":"#, 1), "line 2 is no record that this agq knows"),
         (whole.replacen(r#""version":1"#, r#""version":2"#, 1), "use a newer agq"),

@@ -9,7 +9,7 @@
 //! | [`queries`] | reads of a snapshot |
 //! | `records`, `keyspace` | the traits of the store, on `txn` and `queries` |
 //! | `file` | opening, migrating, backup, export and import of the file |
-//! | `check` | finds contradictions in a database |
+//! | `check` | finds inconsistencies of a database |
 //! | `manual` | the store for simulations |
 
 mod check;

@@ -146,7 +146,7 @@ fn lengths(
     for lane in queues.keys() {
         let (ready, all) = counted.get(lane).copied().unwrap_or_default();
         if all == 0 {
-            report!(found, "lanes: lane {lane} is there, but has no jobs");
+            report!(found, "lanes: lane {lane} has no jobs");
         }
         match tables.lane_lengths.get(*lane)?.map(|length| length.value()) {
             None => report!(found, "lane_lengths: lane {lane} has no length"),

@@ -1,5 +1,5 @@
 //! Consistency check of a database: compares the tables with each other, and names every
-//! contradiction. Nothing is repaired.
+//! inconsistency. Nothing is repaired.
 //!
 //! `jobs` reads the records of jobs and looks them up in the indexes, `indexes` does the reverse,
 //! `counts` compares stored counts, and `keys` checks users' keys. Tables are read row by row:
@@ -39,8 +39,8 @@ use crate::store::{
 
 const MAX_LINES: usize = 1000;
 
-/// Returns the inconsistencies, one a line, or nothing if the database is sound. An error means
-/// that it cannot be read at all.
+/// Returns the inconsistencies, one a line, or nothing if the database is consistent. Fails if the
+/// database cannot be read at all.
 pub(crate) fn inconsistencies(read: &Snapshot<'_>) -> Result<Vec<String>> {
     let (tables, mut found) = (Tables::open(read), Report::default());
     let last_seq = last_seq(&tables, &mut found)?;

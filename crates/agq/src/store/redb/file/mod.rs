@@ -40,8 +40,18 @@ pub(crate) struct DatabaseReport {
     pub(crate) actions: u64,
     pub(crate) jobs: u64,
     pub(crate) blobs: Vec<(BlobHash, StoredBlob)>,
-    /// Contradictions in the database, one a line.
+    /// Inconsistencies of the database, one a line.
     pub(crate) inconsistencies: Vec<String>,
+}
+
+impl DatabaseReport {
+    /// Returns the number of inconsistencies in words.
+    pub(crate) fn inconsistency_count(&self) -> String {
+        match self.inconsistencies.len() {
+            1 => "1 inconsistency".to_owned(),
+            count => format!("{count} inconsistencies"),
+        }
+    }
 }
 
 /// Size of redb's page cache, in bytes. A larger one is slower, because it reuses fewer pages.

@@ -30,9 +30,8 @@ async fn check_reports_wrong_lanes_and_plan_loads() {
             put(t, LANE_LENGTHS, number, (0, 0));
         })
     };
-    assert_eq!(add(3, lane("other")).await, ["lanes: lane 3 is there, but has no jobs"]);
-    let twice =
-        ["lanes: lanes 1 and 2 have the same queue and needs", "lanes: lane 2 is there, but has no jobs"];
+    assert_eq!(add(3, lane("other")).await, ["lanes: lane 3 has no jobs"]);
+    let twice = ["lanes: lanes 1 and 2 have the same queue and needs", "lanes: lane 2 has no jobs"];
     assert_eq!(add(2, lane("gpu")).await, twice);
     let reported = tampered(|t| put(t, LANES, 2, b"?".as_slice())).await;
     assert_eq!(reported, ["lanes: lane 2 has a record that cannot be read"]);

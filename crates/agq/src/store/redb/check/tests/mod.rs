@@ -1,5 +1,5 @@
-//! Tests that the check reports nothing for a sound database, and every inconsistency with a line
-//! of its own.
+//! Tests that the check reports nothing for a consistent database, and every inconsistency with a
+//! line of its own.
 
 mod counts;
 mod jobs;
@@ -40,7 +40,7 @@ use crate::store::{
 /// Returns a store with jobs in every state, all of plan p: a-0 is active, a-1 completed, a-2
 /// retryable, a-3 available, later-0 scheduled in a lane of its own, old-0 removed, old-1
 /// cancelled. It has a worker w1, and the keys text (which expires), list and set.
-async fn sound() -> RedbStore {
+async fn consistent_store() -> RedbStore {
     let store = RedbStore::in_memory().unwrap();
     let plan = StoredPlan::unsigned("p".parse().unwrap(), "{}".into(), Timestamp(1));
     assert!(store.add_plan(plan.into()).await.unwrap().unwrap());
@@ -119,9 +119,9 @@ async fn add_keys(store: &RedbStore) {
     added.await.unwrap();
 }
 
-/// Changes the sound database, and returns the inconsistencies.
+/// Changes the consistent database, and returns the inconsistencies.
 async fn tampered(tamper: impl FnOnce(&WriteTransaction)) -> Vec<String> {
-    let store = sound().await;
+    let store = consistent_store().await;
     let kept = store.versions.pin();
     let transaction = store.versions.begin_write().unwrap();
     kept.snapshot().write_recent(&transaction).unwrap();
