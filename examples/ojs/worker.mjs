@@ -126,7 +126,7 @@ class Worker {
     await this.finish(run, ...(await outcome(run)));
   }
 
-  /** Reports the end of a run, unless somebody has done so before. */
+  /** Reports the end of a run, unless another call has done so before. */
   async finish(run, word, verb, body) {
     if (run.isOver) return;
     run.isOver = true;

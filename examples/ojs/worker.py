@@ -154,7 +154,7 @@ class Worker:
         return HANDLERS[job_type]
 
     def finish(self, run, word, verb, body):
-        """Reports the end of a run, unless somebody has done so before."""
+        """Reports the end of a run, unless another call has done so before."""
         with self.changed:
             if run.is_over:
                 return

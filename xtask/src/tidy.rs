@@ -83,7 +83,7 @@ fn faults_of(path: &str, text: &str) -> Vec<String> {
         // Spelt apart, so that this line is not one of them.
         let machine = [["/ro", "ot/"], ["/ho", "me/"], ["/wo", "rk/"]];
         if is_ours && machine.iter().any(|parts| line.contains(&parts.concat())) {
-            fault(number, "a path of somebody's machine");
+            fault(number, "a path of one machine");
         }
         if path.ends_with(".rs") && line.trim_start().starts_with(concat!("#[ign", "ore")) {
             fault(number, "an ignored test");

@@ -150,7 +150,7 @@ mod tests {
 
     use super::builder;
 
-    /// Timer whose time stands still. It records the times for which somebody waits.
+    /// Timer whose time stands still. It records the durations of all waits.
     #[derive(Clone)]
     struct StoppedTimer {
         now: Instant,

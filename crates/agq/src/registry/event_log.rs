@@ -92,7 +92,7 @@ impl LoggedEvent {
         })
     }
 
-    /// Returns true if no other event of the job follows, unless somebody retries the job.
+    /// Returns true if no other event of the job follows, unless a user retries the job.
     pub(crate) fn is_last(&self) -> bool {
         matches!(self.kind, "job.completed" | "job.discarded" | "job.cancelled")
     }

@@ -1,7 +1,7 @@
 //! Commands of agents on records that they do not own. The reply is that for a record that does not
 //! exist, so that an agent cannot find out which ids others use.
 //!
-//! An agent that owns nothing of an id gets this reply whether or not somebody else owns it: the
+//! An agent that owns nothing of an id gets this reply whether or not another owner has it: the
 //! handler of the command is not called, and reads no other argument.
 
 use agenix_protocol::{

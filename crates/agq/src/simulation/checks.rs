@@ -138,7 +138,7 @@ impl World {
         };
         let waits = self.ops.values().any(|op| matches!(op.asked, PendingRequest::Taken));
         if waits && !items.is_empty() {
-            return Err(format!("somebody sleeps while the list has {} elements", items.len()));
+            return Err(format!("a client waits while the list has {} elements", items.len()));
         }
         let elements = &mut self.elements;
         for item in &items {

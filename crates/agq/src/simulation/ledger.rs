@@ -171,7 +171,7 @@ impl Ledger {
                     continue;
                 }
                 return Err(format!(
-                    "job {job_id} is gone, and somebody was told that it is {:?}",
+                    "job {job_id} is gone, and a client was told that it is {:?}",
                     end.status
                 ));
             };
@@ -183,7 +183,7 @@ impl Ledger {
                 job.status() == end.status && (end.holder.is_none() || job.holder == end.holder)
             });
             if !holds {
-                return Err(format!("somebody was told that job {job_id} is {end:?}, and it is {seen:?}"));
+                return Err(format!("a client was told that job {job_id} is {end:?}, and it is {seen:?}"));
             }
         }
         Ok(())

@@ -157,13 +157,13 @@ fn description(approval: &Approval, plan: &Plan) -> String {
 ///
 /// # Errors
 ///
-/// Returns an error if the digest of the approval is that of another plan, which somebody may have
-/// put in the place of the one that is shown.
+/// Returns an error if the digest of the approval is that of another plan, which has replaced the
+/// plan that is shown.
 fn plan_of(approval: &Approval, json: &str) -> Result<Plan> {
     if approval_rules::digest(json, &approval.policy) != approval.digest {
         return Err(CliError::usage(
             format!("plan {} is not the plan that waits for approval", approval.plan_id),
-            "somebody has replaced it; look again with `agx approve`",
+            "another plan has replaced it; look again with `agx approve`",
         ));
     }
     parse_object(json.as_bytes()).map_err(|error| {

@@ -14,7 +14,7 @@ pub(crate) fn on(path: &OsStr) -> BTreeSet<String> {
     entries.filter(|entry| is_program(&entry.path())).map(|entry| encode_os(&entry.file_name())).collect()
 }
 
-/// Returns true if `path` is a file that somebody may execute. Follows symbolic links.
+/// Returns true if `path` is a file that a user may execute. Follows symbolic links.
 pub(crate) fn is_program(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }

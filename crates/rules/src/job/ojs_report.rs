@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(expired(&job, T0.plus_ms(1999)), None);
         let late = then(due(&job, T0.plus_ms(2000), 0.5));
         assert_eq!((late.state, late.ojs.as_ref().unwrap().is_expired), (JobState::Discarded, true));
-        assert_eq!(expired(&fetch(&job, T0), T0.plus_ms(9000)), None, "somebody has begun");
+        assert_eq!(expired(&fetch(&job, T0), T0.plus_ms(9000)), None, "the job has begun");
     }
 
     #[test]

@@ -322,7 +322,7 @@ fn job_is_rescheduled_after_the_clock_was_set_back() {
 
     let delayed = Job { state: JobState::Scheduled, due_at: Some(T1), ..waiting(0) };
     assert_eq!(due_of(&changed(rescheduled(&delayed, Some(700), back))), Some(back.plus_ms(700)));
-    assert_eq!(rescheduled(&delayed, None, back), RuleOutcome::Unchanged, "somebody named that time");
+    assert_eq!(rescheduled(&delayed, None, back), RuleOutcome::Unchanged, "a user named that time");
     assert_eq!(rescheduled(&waiting(0), Some(1), back), RuleOutcome::Unchanged);
 }
 
@@ -343,5 +343,5 @@ fn added_input_waits_at_most_the_delay_of_its_action() {
     assert_eq!(run_at(&delayed, T0), Some(at));
     assert_eq!(run_at(&delayed, T0.plus_ms(300)), Some(at), "the action's own time, not the job's");
     assert_eq!(run_at(&delayed, back), Some(back.plus_ms(700)), "the clock was set back since");
-    assert_eq!(run_at(&named, back), Some(at), "somebody named that time");
+    assert_eq!(run_at(&named, back), Some(at), "a user named that time");
 }

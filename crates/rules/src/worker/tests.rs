@@ -87,7 +87,7 @@ fn silence_is_detected_after_the_clock_was_set_back() {
     let alive = heartbeat(&worker, None, false, Timestamp(long_ago.0 + 80_000)).unwrap();
     assert!(!is_silent(&alive, Timestamp(long_ago.0 + 90_001), long_ago, 90_000));
     let just_now = heartbeat(&worker, None, false, Timestamp(long_ago.0 + 5)).unwrap();
-    assert!(!is_silent(&just_now, long_ago, NOW, 90_000), "it was heard while somebody looked");
+    assert!(!is_silent(&just_now, long_ago, NOW, 90_000), "it was heard while agq looked");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Scene of attacks: agq, a worker, targets, and a job of somebody else that runs all the time.
+//! Scene of attacks: agq, a worker, targets, and a job of another user that runs all the time.
 
 use std::{
     cell::RefCell,
@@ -20,7 +20,7 @@ use crate::support;
 
 /// The user nobody, who runs the tasks of root.
 const NOBODY: u32 = 65534;
-/// Plan and action of the job of somebody else.
+/// Plan and action of the job of another user.
 const VICTIM: &str = "victim";
 /// Properties that hold without namespaces.
 const NEEDS_WITHOUT_NAMESPACES: &str = r#"needs = ["files_read", "files_write", "exec", "network", "unix_sockets",
@@ -65,7 +65,7 @@ impl Regime {
     }
 }
 
-/// Worker with a job of somebody else, and targets of attacks.
+/// Worker with a job of another user, and targets of attacks.
 pub(super) struct Scene {
     pub(super) lab: Lab,
     pub(super) agq: Agq,
@@ -163,7 +163,7 @@ impl Scene {
         command
     }
 
-    /// Starts the worker, and the job of somebody else.
+    /// Starts the worker, and the job of another user.
     pub(super) fn start(&self) -> (Agw, Processes) {
         let worker = self.lab.agw_by("w1", self.worker_command());
         let script = "echo kept > mine; until [ -e \"$0/go\" ]; do sleep 0.05; done; cat mine";
@@ -176,13 +176,13 @@ impl Scene {
             plan["tasks"][0]["cwd"] = json!(self.targets.dir.join("other-job"));
         }
         self.submit(VICTIM, plan, &json!({}));
-        let victim = eventually("the job of somebody else runs", || shell_with(&readable));
+        let victim = eventually("the job of another user runs", || shell_with(&readable));
         let processes =
             Processes { worker: worker.pid().cast_signed(), supervisor: parent_of(victim).unwrap(), victim };
         (worker, processes)
     }
 
-    /// Ends the job of somebody else, which no attack may have disturbed.
+    /// Ends the job of another user, which no attack may have disturbed.
     pub(super) fn release_victim(&self) {
         fs::write(self.targets.dir.join("readable/go"), "").unwrap();
         let job = support::ended(&self.lab, &self.agq, VICTIM);

@@ -1,5 +1,5 @@
-//! Matrix of the role agent: every command with a record of the agent, and with one of somebody
-//! else.
+//! Matrix of the role agent: every command with a record of the agent, and with one of another
+//! owner.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -43,7 +43,7 @@ struct Row {
     line: &'static str,
     /// Beginning of the reply for a record of the agent.
     own: &'static str,
-    /// Reply for a record of somebody else.
+    /// Reply for a record of another owner.
     other: &'static str,
 }
 
@@ -93,7 +93,7 @@ const OWN: &[Row] = &[
     row("INPUT.COMMIT {upload} 5 {hello}", "+OK", "-ERR Invalid upload: it has 0 bytes, not 5"),
 ];
 
-/// Commands that add a record under an id. The id of somebody else is refused without its content.
+/// Commands that add a record under an id. The id of another owner is refused without its content.
 #[rustfmt::skip]
 const TAKEN: &[Row] = &[
     row("PLAN.SUBMIT {\"plan_id\":\"{plan}\",\"tasks\":[{\"task_number\":1,\"command\":\"true\"}]}",
@@ -255,7 +255,7 @@ async fn agents_may_use_commands_on_their_own_records_alone() {
         let before = world.seen(&other).await;
         let reply = world.run(&agent, &filled(row.line, &other)).await;
         assert_eq!(reply, filled(row.other, &other), "{}", row.line);
-        assert_eq!(world.seen(&other).await, before, "{} has changed a record of somebody else", row.line);
+        assert_eq!(world.seen(&other).await, before, "{} has changed a record of another owner", row.line);
         let reply = world.run(&agent, &filled(row.line, &own)).await;
         let expected = filled(row.own, &own);
         assert!(reply.starts_with(&expected), "{}: {reply}, not {expected}", row.line);
@@ -313,7 +313,7 @@ async fn refused_commands_do_not_reach_their_handlers() {
     }
 }
 
-/// A plan that was deleted and submitted again by somebody else is not the plan of the agent.
+/// A plan that was deleted and submitted again by another owner is not the plan of the agent.
 #[tokio::test]
 async fn agents_do_not_run_a_plan_that_somebody_else_has_submitted_again() {
     let world = World::new();

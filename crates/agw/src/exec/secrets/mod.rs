@@ -44,7 +44,7 @@ pub(crate) struct SecretTable {
 impl TryFrom<toml::Value> for SecretTable {
     type Error = &'static str;
 
-    /// Reads the fields. The error shows no value, because somebody may have written the secret.
+    /// Reads the fields. The error shows no value, because the value may be the secret.
     fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]

@@ -34,7 +34,7 @@ pub(super) const OWN: &str = "try again; or start agq and agw with `agx up`";
 pub(super) const OF_SANDBOX: &str = "`agw sandbox` shows what this machine can enforce, and the remedies";
 /// Advice for other kinds of an unexpected end.
 const ROOM: &str = "free space there, or set TMPDIR to a directory on another disk";
-const SIGNALLED: &str = "a task can have sent the signal (`kill $PPID`), or somebody on this machine, or the system when \
+const SIGNALLED: &str = "a task can have sent the signal (`kill $PPID`), or a person on this machine, or the system when \
                          memory ran out; try again";
 
 /// Child program that ends with this process, because the pipe to its stdin then closes.

@@ -226,7 +226,7 @@ mod tests {
         }
         assert!(kept.iter().map(|kept| count(&kept.snapshot())).eq(0..100));
         assert_eq!(count(&versions.snapshot()), 100);
-        assert_eq!(versions.locked().recent.len(), 100, "each is kept by somebody");
+        assert_eq!(versions.locked().recent.len(), 100, "each is kept by a snapshot");
         drop(kept);
         for number in 100..200 {
             put(&versions, number);
