@@ -33,6 +33,12 @@ fn check(args: &[Bytes]) -> bool {
     };
     assert_eq!(again, request, "{args:?}, then {encoded:?}");
     assert_eq!(again.encode(), encoded);
-    assert_eq!(again.flow(known_as), request.flow(command), "{} and {}", known_as.name, command.name);
+    assert_eq!(
+        again.concurrency(known_as),
+        request.concurrency(command),
+        "{} and {}",
+        known_as.name,
+        command.name
+    );
     true
 }

@@ -187,7 +187,7 @@ mod tests {
             ("rediss://[::1]", "rediss://[::1]:6380"),
             ("unix:/run/agq.sock", "unix:/run/agq.sock"),
             ("unix:///run/agq.sock", "unix:/run/agq.sock"),
-            ("unix:/home/jane@corp.example/agq.sock", "unix:/home/jane@corp.example/agq.sock"),
+            ("unix:/users/jane@corp.example/agq.sock", "unix:/users/jane@corp.example/agq.sock"),
             ("unix:/tmp/a,b/agq.sock", "unix:/tmp/a,b/agq.sock"),
         ] {
             let address = Address::parse(text).unwrap();
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn address_lists_keep_commas_and_at_signs_in_paths_of_sockets() {
-        for path in ["/home/jane@corp.example/agq.sock", "/a,b@c:1/s", "/a,,b/s", "/a, b/s", "/a,s"] {
+        for path in ["/users/jane@corp.example/agq.sock", "/a,b@c:1/s", "/a,,b/s", "/a, b/s", "/a,s"] {
             let text = format!("unix:{path}");
             let socket = text.as_str();
             assert_eq!(shown(socket).unwrap(), [socket]);

@@ -15,8 +15,8 @@ use crate::{
     settings::Settings,
 };
 
-/// Time for which a call is repeated while agq or its database cannot be reached. It is shorter than
-/// clients of MCP wait for a tool, because the model has to learn of the failure.
+/// Time for which a call is repeated while agq or its database cannot be reached. It is shorter
+/// than clients of MCP wait for a tool, because the model has to learn of the failure.
 const MAX_ABSENCE: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(2);
@@ -32,8 +32,8 @@ impl Queue {
         Self { settings, connection: Mutex::new(None) }
     }
 
-    /// Calls agq. After a lost connection or a failure of the store, `call` runs again, so it has to
-    /// be idempotent.
+    /// Calls agq. After a lost connection or a failure of the store, `call` runs again, so it has
+    /// to be idempotent.
     pub(crate) async fn call<T, F>(&self, call: impl Fn(Connection) -> F) -> Result<T>
     where
         F: Future<Output = std::result::Result<T, ClientError>>,

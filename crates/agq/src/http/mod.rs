@@ -30,6 +30,7 @@ mod form;
 mod health;
 pub(crate) mod job_view;
 mod jobs;
+mod list_query;
 mod lists;
 mod openapi;
 mod outputs;

@@ -8,7 +8,7 @@ use crate::{
     http::{
         HttpState, Shared,
         auth::role::{Authenticated, RequireAdmin, RequireClient},
-        lists::ListQuery,
+        list_query::ListQuery,
         response::{ApiError, HttpResult, ok, quoted},
     },
     service::queues,

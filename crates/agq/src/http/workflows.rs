@@ -15,7 +15,7 @@ use crate::{
         Shared,
         auth::role::RequireClient,
         extract::JsonBody,
-        lists::ListQuery,
+        list_query::ListQuery,
         response::{ApiError, HttpResult, Object, created, object, ok, raw},
     },
     service::{schedules, workflow},

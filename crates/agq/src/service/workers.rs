@@ -315,7 +315,10 @@ mod tests {
         // The first write of the second run is carried out, and nothing after it.
         assert!(register_run(&app, "connection:2", "second").now_or_never().is_none());
         app.store.wait_until_applied().await.unwrap();
-        let holder = async || app.store.job_record(&job_id).await.unwrap().unwrap().holder;
+        let holder = async || {
+            let job = app.store.job_record(&job_id).await.unwrap().unwrap();
+            job.active_holder().map(str::to_owned)
+        };
         assert_eq!(holder().await.as_deref(), Some("w"));
         register_run(&app, "connection:2", "second").await;
         assert_eq!(holder().await, None);

@@ -178,8 +178,8 @@ impl Job {
         own.unwrap_or_else(|| retry::delay_ms(self.failures, jitter))
     }
 
-    /// Returns the progress as a fraction of 1, rounded to six decimals, because the stored percentage
-    /// has seven digits.
+    /// Returns the progress as a fraction of 1, rounded to six decimals, because the stored
+    /// percentage has seven digits.
     pub fn progress(&self) -> Option<f64> {
         self.progress_percent.map(|percent| (f64::from(percent) * 10_000.0).round() / 1_000_000.0)
     }

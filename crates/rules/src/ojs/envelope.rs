@@ -15,6 +15,7 @@ use serde_json::{
 
 use super::{
     DEFAULT_QUEUE, PLAN_PREFIX, VISIBILITY_MS,
+    fields::{JobDocumentFields, check_object, value_of},
     options::{OptionReader, invalid},
     unique::read_unique,
 };
@@ -26,9 +27,6 @@ use crate::{
 
 /// Maximum number of bytes of a job type, and of the name of a queue.
 const MAX_NAME_BYTES: usize = 128;
-
-/// Fields of a document, each as the submitter wrote it.
-pub(super) type JobDocumentFields = BTreeMap<String, Box<RawValue>>;
 
 /// Submitted job that passed all checks.
 #[derive(Debug, Clone)]
@@ -186,14 +184,6 @@ pub fn read(mut document: JobDocumentFields, now: Timestamp) -> Result<JobSubmis
     })
 }
 
-/// Returns the value of a field, or `None` if the field is missing or null.
-pub(super) fn value_of(document: &JobDocumentFields, field: &str) -> Result<Option<Value>, Rejection> {
-    let read = |raw: &RawValue| {
-        serde_json::from_str(raw.get()).map_err(|error| invalid(format!("{field}: {error}")))
-    };
-    Ok(document.get(field).map(|raw| read(raw)).transpose()?.filter(|value: &Value| !value.is_null()))
-}
-
 /// Moves fields that are options into the options of the job. An option takes precedence over the
 /// field of its name.
 fn move_to_options(document: &mut JobDocumentFields) -> Result<(), Rejection> {
@@ -214,15 +204,6 @@ fn move_to_options(document: &mut JobDocumentFields) -> Result<(), Rejection> {
     }
     document.insert("options".into(), to_raw_value(&options).map_err(wrong)?);
     Ok(())
-}
-
-fn check_object(document: &JobDocumentFields, field: &str) -> Result<(), Rejection> {
-    match document.get(field).map(|raw| raw.get()) {
-        Some(text) if text != "null" && !text.starts_with('{') => {
-            Err(invalid(format!("{field} is not an object")))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn read_type(document: &JobDocumentFields) -> Result<String, Rejection> {

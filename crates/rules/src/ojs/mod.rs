@@ -3,6 +3,7 @@
 
 mod duration;
 mod envelope;
+mod fields;
 mod options;
 mod unique;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    envelope::{JobDocumentFields, value_of},
+    fields::{JobDocumentFields, value_of},
     options::{OptionReader, invalid},
 };
 use crate::{
