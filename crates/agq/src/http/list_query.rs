@@ -19,7 +19,7 @@ pub(super) struct ListQuery {
     limit: Option<String>,
     per_page: Option<String>,
     page: Option<String>,
-    cursor: Option<String>,
+    pub(super) cursor: Option<String>,
     offset: Option<String>,
     pub(super) state: Option<String>,
     pub(super) queue: Option<String>,

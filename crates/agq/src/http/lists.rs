@@ -165,10 +165,10 @@ fn numbered(total: u64, query: &ListQuery) -> HttpResult<Value> {
 /// Returns the number of dead letters, and a page of them.
 async fn dead_letter_page(
     state: &HttpState,
-    query: ListQuery,
+    mut query: ListQuery,
     paging: Paging,
 ) -> HttpResult<(u64, PageOfJobs)> {
-    let query = ListQuery { state: None, queue: None, ..query };
+    (query.state, query.queue) = (None, None);
     let (total, ids) = dead_letters::dead_letters(&state.app, MAX_JOBS_READ).await?;
     Ok((total, PageOfJobs::of(state, ids, &query, paging).await?))
 }
