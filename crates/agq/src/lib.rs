@@ -9,7 +9,6 @@ mod blobs;
 mod clock;
 mod config;
 mod error;
-mod file_owner;
 mod http;
 mod net;
 mod redis;

@@ -7,12 +7,9 @@ use std::{
     path::Path,
 };
 
-use crate::file_owner::FileOwner;
-
-/// Creates a directory and the missing ones above it, which get `owner` if there is one. Syncs the
-/// parent of each new directory.
-pub(crate) fn create_all(path: &Path, owner: Option<FileOwner>) -> io::Result<()> {
-    create(path, owner, |parent| File::open(parent)?.sync_all())
+/// Creates a directory and the missing ones above it. Syncs the parent of each new directory.
+pub(crate) fn create_all(path: &Path) -> io::Result<()> {
+    create(path, |parent| File::open(parent)?.sync_all())
 }
 
 /// Returns the directory of a file or directory.
@@ -20,21 +17,12 @@ pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-fn create(
-    path: &Path,
-    owner: Option<FileOwner>,
-    mut sync: impl FnMut(&Path) -> io::Result<()>,
-) -> io::Result<()> {
+fn create(path: &Path, mut sync: impl FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let ancestors = path.ancestors().filter(|dir| !dir.as_os_str().is_empty());
     let missing: Vec<&Path> = ancestors.take_while(|dir| !dir.exists()).collect();
     for dir in missing.into_iter().rev() {
         match fs::create_dir(dir) {
-            Ok(()) => {
-                if let Some(owner) = owner {
-                    owner.take_directory(dir)?;
-                }
-                sync(parent(dir))?;
-            }
+            Ok(()) => sync(parent(dir))?,
             // Another process has created it meanwhile.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
             Err(error) => return Err(error),
@@ -49,7 +37,6 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::{create, create_all, parent};
-    use crate::file_owner::FileOwner;
 
     /// Creates a directory, and returns the directories that have to be synced.
     fn synced(path: &Path) -> Vec<PathBuf> {
@@ -58,7 +45,7 @@ mod tests {
             synced.push(parent.to_owned());
             Ok(())
         };
-        create(path, None, sync).unwrap();
+        create(path, sync).unwrap();
         assert!(path.is_dir());
         synced
     }
@@ -74,23 +61,12 @@ mod tests {
     }
 
     #[test]
-    fn created_directories_get_the_owner_with_their_parents() {
-        let dir = tempfile::tempdir().unwrap();
-        let (parent, child) = (dir.path().join("a"), dir.path().join("a/b"));
-        let created = create_all(&child, Some(FileOwner::OTHER));
-        FileOwner::OTHER.assert_owns(&parent, &created);
-        FileOwner::OTHER.assert_owns(&child, &created);
-        create_all(dir.path(), Some(FileOwner::OTHER)).unwrap();
-        assert_eq!(FileOwner::of(dir.path()).unwrap(), None, "a directory that exists stays");
-    }
-
-    #[test]
     fn directory_is_not_created_in_the_place_of_a_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();
-        assert!(create_all(&file, None).is_err());
-        assert!(create_all(&file.join("a"), None).is_err());
-        assert!(create_all(&dir.path().join("new"), None).is_ok());
+        assert!(create_all(&file).is_err());
+        assert!(create_all(&file.join("a")).is_err());
+        assert!(create_all(&dir.path().join("new")).is_ok());
     }
 }

@@ -26,7 +26,6 @@ use crate::{
     admin::say,
     blobs::{BlobFile, BlobStorage, directory::BlobDirectory, read_range},
     config::blobs_beside,
-    file_owner::FileOwner,
     synced_directory::parent,
 };
 
@@ -187,17 +186,16 @@ pub(super) fn say_copied(file: &Path, copied: &Copied) -> anyhow::Result<()> {
 }
 
 /// Copies the blobs of a backup from the directory beside it. A blob that was lost before the
-/// backup is left out; any other fault is an error. All that is created gets `owner`, if there is
-/// one. Returns `None` for a backup without the directory.
+/// backup is left out; any other fault is an error. Returns `None` for a backup without the
+/// directory.
 pub(super) async fn restore_blobs(
     backup: &Path,
     blobs: &[(BlobHash, StoredBlob)],
     to: &Path,
-    owner: Option<FileOwner>,
 ) -> anyhow::Result<Option<Copied>> {
     let from = blobs_beside(backup);
     let Some(manifest) = manifest(&from)? else { return Ok(None) };
-    let target: Arc<dyn BlobStorage> = Arc::new(BlobDirectory::open_for(to, owner)?);
+    let target: Arc<dyn BlobStorage> = Arc::new(BlobDirectory::open(to)?);
     let copied = copy_from(&from, blobs, &target).await?;
     let mut unexpected = copied.faults.iter().filter(|(hash, _)| !manifest.lost.contains(hash));
     if let Some((_, fault)) = unexpected.next() {
@@ -247,7 +245,7 @@ mod tests {
         let (backup, to) = (dir.path().join("copy.redb"), dir.path().join("restored"));
         let contents: Vec<Vec<u8>> = vec![vec![b'a'; PIECE_BYTES + 1], b"b".to_vec(), b"lost".to_vec()];
         let blobs: Vec<_> = contents.iter().map(|content| blob(content)).collect();
-        assert!(restore_blobs(&backup, &blobs, &to, None).await.unwrap().is_none(), "an older backup");
+        assert!(restore_blobs(&backup, &blobs, &to).await.unwrap().is_none(), "an older backup");
 
         let place = blobs_beside(&backup);
         let part = PartialDirectory::create(place.clone()).unwrap();
@@ -265,7 +263,7 @@ mod tests {
         assert!(!place.exists());
         part.put(&copied).unwrap();
         assert!(PartialDirectory::create(place.clone()).is_err(), "it is not overwritten");
-        let restored = restore_blobs(&backup, &blobs, &to, None).await.unwrap().unwrap();
+        let restored = restore_blobs(&backup, &blobs, &to).await.unwrap().unwrap();
         assert_eq!((restored.blobs, restored.faults.len()), (2, 1));
         let storage: Arc<dyn BlobStorage> = Arc::new(BlobDirectory::at(&to));
         assert!(check_files(&storage, &blobs[..2]).await.unwrap().is_empty());
@@ -273,7 +271,7 @@ mod tests {
         // A file that is missing or damaged, and a manifest that is missing or unknown.
         let file = place.join(format!("{:02x}/{}-s", blobs[1].0.0[0], blobs[1].0));
         let sound = std::fs::read(&file).unwrap();
-        let refusal = async || restore_blobs(&backup, &blobs, &to, None).await.unwrap_err().to_string();
+        let refusal = async || restore_blobs(&backup, &blobs, &to).await.unwrap_err().to_string();
         std::fs::write(&file, "Bcccc").unwrap();
         assert!(refusal().await.contains("is damaged"), "{}", refusal().await);
         std::fs::remove_file(&file).unwrap();

@@ -15,7 +15,6 @@ use crate::{
         say,
     },
     config::{DataLocation, ImportArgs, blobs_beside},
-    file_owner::FileOwner,
     store::{
         export::{Checksums, Importer, shown},
         postgres, redb,
@@ -50,12 +49,8 @@ fn import_blobs(args: &ImportArgs) -> anyhow::Result<()> {
         blobs.extend(record.blob()?);
     }
     let to = args.blob_dir()?;
-    let owner = match &args.to {
-        DataLocation::Path(dir) => FileOwner::of(dir)?,
-        DataLocation::Postgres(_) => FileOwner::of(&to)?,
-    };
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    if let Some(copied) = runtime.block_on(restore_blobs(&args.file, &blobs, &to, owner))? {
+    if let Some(copied) = runtime.block_on(restore_blobs(&args.file, &blobs, &to))? {
         let Copied { blobs, bytes, .. } = copied;
         say(&format!(
             "imported {}: {blobs} large outputs of {bytes} bytes",
@@ -66,13 +61,9 @@ fn import_blobs(args: &ImportArgs) -> anyhow::Result<()> {
 }
 
 fn into_directory(dir: &Path, from: &mut Importer<impl BufRead>) -> anyhow::Result<Checksums> {
-    synced_directory::create_all(dir, None)
+    synced_directory::create_all(dir)
         .with_context(|| format!("cannot create the data directory {}", dir.display()))?;
-    let owner = FileOwner::of(dir).with_context(|| format!("cannot read {}", dir.display()))?;
     let part = PartialFile::create(&dir.join("agq.redb"))?;
-    if let Some(owner) = owner {
-        part.give_to(owner)?;
-    }
     let sums = redb::import(part.path(), from)?;
     if let Some(first) = redb::examine(part.path())?.inconsistencies.first() {
         bail!("the imported records are inconsistent: {first}");

@@ -10,7 +10,6 @@ use std::{
 use anyhow::{Context, bail};
 
 use crate::{
-    file_owner::FileOwner,
     store::redb::{DatabaseReport, examine, lock_dir},
     synced_directory::parent,
 };
@@ -40,14 +39,6 @@ impl PartialFile {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Gives the file to the owner of the data directory.
-    pub(super) fn give_to(&self, owner: FileOwner) -> anyhow::Result<()> {
-        owner.take_file(&self.file).with_context(|| {
-            let shown = self.path.display();
-            format!("cannot give {shown} to the owner of its directory: run the command as that user")
-        })
     }
 
     /// Checks the written database, and moves it to its destination. The file is synced first.
@@ -93,21 +84,4 @@ fn refuse_to_overwrite(place: &Path) -> anyhow::Result<()> {
 pub(super) fn shown(found: &DatabaseReport) -> String {
     let DatabaseReport { bytes, jobs, plans, .. } = found;
     format!("{bytes} bytes, {jobs} jobs, {plans} plans")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::PartialFile;
-    use crate::file_owner::FileOwner;
-
-    #[test]
-    fn finished_file_has_the_owner_that_it_was_given_to() {
-        let dir = tempfile::tempdir().unwrap();
-        let place = dir.path().join("agq.redb");
-        let part = PartialFile::create(&place).unwrap();
-        let given =
-            part.give_to(FileOwner::OTHER).map_err(|error| error.downcast::<std::io::Error>().unwrap());
-        part.put().unwrap();
-        FileOwner::OTHER.assert_owns(&place, &given);
-    }
 }

@@ -13,7 +13,6 @@ use crate::{
         say,
     },
     config::{RestoreArgs, blobs_beside},
-    file_owner::FileOwner,
     store::redb::examine,
     synced_directory,
 };
@@ -28,17 +27,13 @@ pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
             examined.inconsistency_count()
         );
     }
-    synced_directory::create_all(&dir, None)
+    synced_directory::create_all(&dir)
         .with_context(|| format!("cannot create the data directory {}", dir.display()))?;
     let place = dir.join("agq.redb");
-    let owner = FileOwner::of(&dir).with_context(|| format!("cannot read {}", dir.display()))?;
     let mut part = PartialFile::create(&place)?;
-    if let Some(owner) = owner {
-        part.give_to(owner)?;
-    }
     if !examined.blobs.is_empty() {
         // The blobs come first, because a database without them would be incomplete.
-        put_blobs(args, &examined.blobs, &args.blob_dir(&dir)?, owner)?;
+        put_blobs(args, &examined.blobs, &args.blob_dir(&dir)?)?;
     }
     File::open(&args.file)
         .and_then(|mut from| io::copy(&mut from, &mut part.file))
@@ -47,15 +42,10 @@ pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
     say(&format!("restored {} from {backup}: {}; start agq", place.display(), shown(&found)))
 }
 
-/// Restores the blobs to the directory `to`, for `owner`, and says which ones are missing.
-fn put_blobs(
-    args: &RestoreArgs,
-    blobs: &[(BlobHash, StoredBlob)],
-    to: &Path,
-    owner: Option<FileOwner>,
-) -> anyhow::Result<()> {
+/// Restores the blobs, and says which ones are missing.
+fn put_blobs(args: &RestoreArgs, blobs: &[(BlobHash, StoredBlob)], to: &Path) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    let copied = runtime.block_on(restore_blobs(&args.file, blobs, to, owner))?;
+    let copied = runtime.block_on(restore_blobs(&args.file, blobs, to))?;
     let (to, count, from) = (to.display(), blobs.len(), blobs_beside(&args.file));
     let from = from.display();
     match copied {

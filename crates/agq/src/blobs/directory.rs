@@ -18,7 +18,7 @@ use bytes::Bytes;
 use rustix::fs::{AtFlags, CWD, linkat};
 
 use super::{BlobError, BlobFile, BlobFuture, BlobStorage, ListedFile};
-use crate::{file_owner::FileOwner, synced_directory};
+use crate::synced_directory;
 
 /// Bytes that must stay free on the disk of the directory, because a database may lie beside it.
 const RESERVE_BYTES: u64 = 64 << 20;
@@ -35,20 +35,13 @@ pub(crate) struct BlobDirectory {
     root: PathBuf,
     /// False if files are published before they are synced, and the system writes them back later.
     has_syncs: bool,
-    /// Owner of what is created, if it is not the user of this process.
-    owner: Option<FileOwner>,
 }
 
 impl BlobDirectory {
     /// Opens a directory, which is created if it is missing.
     pub(crate) fn open(root: &Path) -> anyhow::Result<Self> {
-        Self::open_for(root, None)
-    }
-
-    /// Opens a directory as [`Self::open`] does. All that is created gets `owner`, if there is one.
-    pub(crate) fn open_for(root: &Path, owner: Option<FileOwner>) -> anyhow::Result<Self> {
-        let opened = Self { owner, ..Self::at(root) };
-        synced_directory::create_all(&opened.uploads(), owner).with_context(|| {
+        let opened = Self::at(root);
+        synced_directory::create_all(&opened.uploads()).with_context(|| {
             format!(
                 "cannot create the directory for blobs {}: choose another with --blob-dir",
                 root.display()
@@ -59,7 +52,7 @@ impl BlobDirectory {
 
     /// Returns a directory that may be missing.
     pub(crate) fn at(root: &Path) -> Self {
-        Self { root: root.to_owned(), has_syncs: true, owner: None }
+        Self { root: root.to_owned(), has_syncs: true }
     }
 
     /// Returns a directory whose files may be lost when the power fails.
@@ -93,9 +86,6 @@ impl BlobDirectory {
         }
         let path = self.upload_path(upload);
         let file = OpenOptions::new().write(true).create(offset == 0).truncate(offset == 0).open(path)?;
-        if let Some(owner) = self.owner.filter(|_| offset == 0) {
-            owner.take_file(&file)?;
-        }
         file.write_all_at(data, offset)?;
         // Otherwise the sync at the end of a large upload would take longer than a client waits.
         let is_due = offset / SYNC_BYTES != (offset + data.len() as u64) / SYNC_BYTES;
@@ -120,12 +110,7 @@ impl BlobDirectory {
         self.sync(&from)?;
         let part = self.part(file.hash.0[0]);
         match fs::create_dir(&part) {
-            Ok(()) => {
-                if let Some(owner) = self.owner {
-                    owner.take_directory(&part)?;
-                }
-                self.sync(&self.root)?;
-            }
+            Ok(()) => self.sync(&self.root)?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
@@ -238,47 +223,26 @@ impl BlobStorage for BlobDirectory {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use std::io;
-    #[cfg(target_os = "linux")]
     use std::os::unix::fs::symlink;
 
-    use agenix_protocol::{blob::BlobHash, time::Timestamp};
-    use agenix_rules::blob::StoredBlob;
+    use bytes::Bytes;
 
-    use super::{BlobDirectory, BlobFile};
-    #[cfg(target_os = "linux")]
-    use super::{BlobError, SYNC_BYTES};
-    use crate::file_owner::FileOwner;
+    use super::{BlobDirectory, BlobError, BlobStorage, SYNC_BYTES};
 
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn write_of_an_upload_distinguishes_a_failed_sync() {
+    #[tokio::test]
+    async fn write_of_an_upload_distinguishes_a_failed_sync() {
         let dir = tempfile::tempdir().unwrap();
         let directory = BlobDirectory::open(dir.path()).unwrap();
         // The device takes every write, and refuses every sync.
         symlink("/dev/null", directory.upload_path("u")).unwrap();
-        let write = |directory: &BlobDirectory, offset| directory.write_now("u", offset, b"x");
-        assert!(write(&directory, SYNC_BYTES - 2).is_ok(), "no sync is due");
-        let error = write(&directory, SYNC_BYTES - 1).unwrap_err();
+        let write =
+            |directory: &BlobDirectory, offset| directory.write("u", offset, Bytes::from_static(b"x"));
+        assert_eq!(write(&directory, SYNC_BYTES - 2).await, Ok(()), "no sync is due");
+        let error = write(&directory, SYNC_BYTES - 1).await.unwrap_err();
         assert!(matches!(&error, BlobError::Unsynced(_)), "{error}");
         assert!(error.to_string().starts_with("the blob store failed: a sync failed: "), "{error}");
-        assert!(write(&directory.without_syncs(), SYNC_BYTES - 1).is_ok());
-    }
-
-    #[test]
-    fn blobs_get_the_owner_with_their_directories() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = BlobFile::of(BlobHash::of(b"content"), &StoredBlob::new(7, "s", Timestamp(0)));
-        let own = BlobDirectory::open(dir.path()).unwrap();
-        let given = BlobDirectory { owner: Some(FileOwner::OTHER), ..own.clone() };
-        // Only root can give files away.
-        let written = given.write_now("u", 0, b"content");
-        let written = written.map_err(|_refused| io::ErrorKind::PermissionDenied.into());
-        FileOwner::OTHER.assert_owns(&own.upload_path("u"), &written);
-        own.write_now("v", 0, b"content").unwrap();
-        let published = given.publish_now("v", &file);
-        FileOwner::OTHER.assert_owns(&own.part(file.hash.0[0]), &published);
+        assert_eq!(write(&directory.without_syncs(), SYNC_BYTES - 1).await, Ok(()));
     }
 }

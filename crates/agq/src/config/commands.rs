@@ -33,8 +33,7 @@ pub(crate) enum Command {
     /// Restore a backup into a data directory without a database
     ///
     /// Checks the backup first. Never overwrites a database: move an existing one away. Start agq
-    /// afterwards. Large outputs come from the directory FILE.blobs beside the backup. Run by
-    /// root, the command gives the files to the owner of the data directory.
+    /// afterwards. Large outputs come from the directory FILE.blobs beside the backup.
     Restore(RestoreArgs),
     /// Create or upgrade the tables of agq in a PostgreSQL database
     ///
@@ -55,8 +54,7 @@ pub(crate) enum Command {
     /// Import a file of `agq export` into an empty store
     ///
     /// Reads the imported data again, counts and hashes it, and compares it with the file. Then all
-    /// of it is there, or none. Run by root, the command gives the files to the owner of the data
-    /// directory.
+    /// of it is there, or none.
     Import(ImportArgs),
     /// Print the completion script for a shell
     Completions { shell: Shell },

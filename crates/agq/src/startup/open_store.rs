@@ -69,7 +69,7 @@ async fn open_blobs(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn Blob
 
 fn open_redb(config: &ServerConfig) -> anyhow::Result<RedbStore> {
     let (dir, shown) = (&config.data_dir, config.data_dir.display());
-    synced_directory::create_all(dir, None).with_context(|| {
+    synced_directory::create_all(dir).with_context(|| {
         format!("cannot create the data directory {shown}: choose another with --data-dir")
     })?;
     RedbStore::open(&dir.join("agq.redb"), config.opening)
