@@ -34,9 +34,13 @@ impl ClientError {
         matches!(self, Self::Unreachable { .. } | Self::Tls { .. })
     }
 
-    /// Returns true if agq or its database is away, so that an idempotent call may succeed later.
+    /// Returns true if agq or its database is away, so that an idempotent call may succeed later. A
+    /// record that cannot be read stays unreadable.
     pub fn is_outage(&self) -> bool {
-        self.is_connection() || matches!(self, Self::StoreFailed { .. })
+        match self {
+            Self::StoreFailed { reason, .. } => !reason.contains(" cannot be read: "),
+            other => other.is_connection(),
+        }
     }
 
     /// Returns the error as text for a person who waits until agq or its database is back.
@@ -121,6 +125,8 @@ mod tests {
         assert_eq!(lost.outage_text(), lost.to_string());
         assert!(!of("ERR the blob store failed: the disk is full").is_outage());
         assert!(!of("ERR Job not found: j").is_outage());
+        let unreadable = of("ERR the store failed: job j cannot be read: EOF while parsing an object");
+        assert!(!unreadable.is_outage(), "a repetition cannot help");
     }
 
     #[test]

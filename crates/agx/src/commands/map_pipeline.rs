@@ -78,7 +78,8 @@ pub(super) fn read(
     };
     let placeholders = Placeholders { only: args.replace.as_deref(), meaning: &meaning };
     let mut tasks = compiled(words, placeholders, programs)?;
-    if args.replace.is_none() {
+    // A backslash makes the braces text.
+    if args.replace.is_none() && !words.iter().any(|word| word.contains("\\{=")) {
         refuse_expressions(&tasks)?;
     }
     let mut text = match words {
@@ -165,7 +166,11 @@ fn feed_block(tasks: &mut [Task], args: &MapArgs, found: &ParserNotes) -> Result
         let written = args.replace.clone().unwrap_or_else(|| wrong.written());
         return Err(CliError::usage(
             format!("{written} stands for an input, and with --pipe a job has a block of stdin instead"),
-            "leave it out: the first command reads the block from its stdin",
+            if args.replace.is_some() {
+                "leave it out, because the first command reads the block from its stdin; or choose another text for -I"
+            } else {
+                "leave it out, because the first command reads the block from its stdin; or write a backslash before it to pass it as it is"
+            },
         ));
     }
     let Some(first) = tasks.first_mut() else { return Ok(()) };
@@ -252,7 +257,12 @@ mod tests {
             let refusal = pipeline(words, 1).unwrap_err();
             assert!(refusal.contains("is an expression of perl in GNU Parallel"), "{words:?}: {refusal}");
         }
-        for words in [&["-I@", "--", "echo {= x =} @"][..], &["--", "echo =} {="], &["--", "echo {= x"]] {
+        for words in [
+            &["-I@", "--", "echo {= x =} @"][..],
+            &["--", "echo =} {="],
+            &["--", "echo {= x"],
+            &["--", "echo \\{= x =} {}"],
+        ] {
             assert!(pipeline(words, 1).is_ok(), "{words:?}");
         }
     }

@@ -320,10 +320,10 @@ async fn submit_and_follow(
     if job.status.is_ended() {
         return Ok(job);
     }
-    agq.cancel_action(action_id).await?;
+    // The follower has cancelled the action. Another attempt may have begun before the request.
     let cancelled = only_job(&mut agq, action_id).await?;
-    // agq has removed the results if another attempt began before the request.
-    Ok(if cancelled.exit_code.is_some() { cancelled } else { job })
+    let is_same = cancelled.attempt == job.attempt && cancelled.exit_code.is_some();
+    Ok(if is_same { cancelled } else { job })
 }
 
 fn raw(input: &serde_json::Value) -> Box<RawValue> {

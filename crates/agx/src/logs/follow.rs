@@ -54,7 +54,7 @@ impl LogOptions {
 }
 
 /// Prints the output of a job. Returns the job in its last state, which is not an end after
-/// `max_attempts` attempts of a job that asks for a later one.
+/// `max_attempts` attempts of a job that asks for a later one. Cancels the action of such a job.
 pub(crate) async fn of_job(
     agq: &mut RetryingClient,
     mut job: JobStatus,
@@ -70,6 +70,10 @@ pub(crate) async fn of_job(
         if !is_noted && waits_for_start && begun.elapsed() >= wanted.wait_noted_after {
             output.note(&waits(&job));
             is_noted = true;
+        }
+        if gives_up {
+            // Before the output is printed: a stopped reader would let another attempt begin.
+            agq.cancel_action(&job.action_id).await?;
         }
         let is_over = followed.poll(agq, &job, wanted.follow, &mut silent).await?;
         if is_over || gives_up || !wanted.follow {
