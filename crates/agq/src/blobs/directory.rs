@@ -128,8 +128,9 @@ impl BlobDirectory {
         let named = |error: io::Error| {
             let text = format!("{}: {error}", path.display());
             let is_missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof);
-            // Without its other directories, the storage is away, as a disk that is not mounted.
-            let is_lost = is_missing && self.uploads().is_dir();
+            // No start creates the directory of the file. Without it, the storage is away, as a
+            // disk that is not mounted.
+            let is_lost = is_missing && path.parent().is_some_and(Path::is_dir);
             if is_lost { BlobError::Lost(text) } else { BlobError::Failed(text) }
         };
         let opened = File::open(&path).map_err(named)?;

@@ -257,6 +257,11 @@ mod tests {
         report(&app, &claiming, &job_id, START).await.unwrap();
         assert!(lookup::job_record(&app, &job_id).await.unwrap().is_confirmed);
 
+        let stats = serde_json::from_str(&format!(r#"{{"active_job_ids":["{job_id}"]}}"#)).unwrap();
+        let directives =
+            workers::heartbeat(&app, &registering, &"w".parse().unwrap(), Some(stats)).await.unwrap();
+        assert!(directives.cancel.is_empty(), "the worker may be that of the connection");
+
         let later = Caller { registered: Some("w".parse().unwrap()), ..claiming };
         let key =
             UploadKey { job_id: job_id.clone(), attempt: 1, task_number: 1, stream: OutputStream::Stdout };

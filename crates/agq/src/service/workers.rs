@@ -107,7 +107,7 @@ pub(crate) async fn heartbeat(
         worker::heartbeat(known, text.as_deref(), is_quiet, now).map(Some)
     };
     app.store.decide_worker(worker_id, AckLevel::Applied, None, Box::new(rule)).await??;
-    directives(app, worker_id, &active).await
+    directives(app, caller, worker_id, &active).await
 }
 
 /// A number in `active_jobs` names no job.
@@ -126,17 +126,28 @@ fn active_job_ids(stats: &Map<String, Value>) -> Result<Vec<JobId>, Rejection> {
 }
 
 /// Renews the claims. Jobs that the worker does not hold are to be cancelled.
-async fn directives(app: &AppState, worker_id: &WorkerId, active: &[JobId]) -> Result<Directives> {
+async fn directives(
+    app: &AppState,
+    caller: &Caller,
+    worker_id: &WorkerId,
+    active: &[JobId],
+) -> Result<Directives> {
     let mut cancel = Vec::new();
     for job_id in active {
-        match app.store.job_record(job_id).await?.filter(|job| job.is_held_by(worker_id.as_str())) {
-            None => cancel.push(job_id.clone()),
-            Some(job) if job.is_confirmed => {}
-            Some(_unstarted) => {
-                let holder = worker_id.clone();
-                let rule = if_exists(move |job| job::renewed(job, holder.as_str()));
-                app.store.decide(job_id, AckLevel::Applied, None, rule).await??;
-            }
+        let job = app.store.job_record(job_id).await?;
+        // A connection that claimed the job in its own name may belong to the worker.
+        let is_possible = |holder: &&str| *holder == worker_id.as_str() || WorkerId::new(*holder).is_err();
+        let Some((job, holder)) = job.as_ref().and_then(|job| {
+            let holder = job.active_holder().filter(is_possible)?;
+            Some((job, holder.to_owned()))
+        }) else {
+            cancel.push(job_id.clone());
+            continue;
+        };
+        let is_own = holder == worker_id.as_str() || holder == *caller.connection;
+        if is_own && !job.is_confirmed {
+            let rule = if_exists(move |job| job::renewed(job, &holder));
+            app.store.decide(job_id, AckLevel::Applied, None, rule).await??;
         }
     }
     let directive = app.store.worker(worker_id).await?.and_then(|worker| worker.told);

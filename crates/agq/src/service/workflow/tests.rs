@@ -19,7 +19,7 @@ use bytes::Bytes;
 use super::{advance_all, cancel, get, observe_step, put, settle, submit};
 use crate::{
     app::{AppState, Caller, Submitter},
-    blobs::BlobFile,
+    blobs::{BlobFile, directory::BlobDirectory},
     service::{jobs, plans, step_outputs::MAX_HANDED_ON_BYTES},
     startup::services::without_tasks,
     store::{Claimant, DocumentKind, StoredPlan},
@@ -135,8 +135,10 @@ async fn workflow_goes_on_beside_a_step_whose_input_cannot_be_read_at_the_moment
     let id = begin(&app, &group()).await;
     complete_next(&app, large_output(&app, &[b'x'; 100_000]).await).await;
     complete_next(&app, CapturedOutput::whole(b"7".to_vec())).await;
-    // As if the disk of the blobs was not mounted.
-    std::fs::remove_dir_all(dir.path().join("blobs")).unwrap();
+    // As if agq was started while the disk of the blobs was not mounted.
+    let blobs = dir.path().join("blobs");
+    std::fs::remove_dir_all(&blobs).unwrap();
+    BlobDirectory::open(&blobs).unwrap();
     advance_all(&app).await.unwrap();
     let shown = observe_step(&app, &id).await.unwrap();
     assert_eq!(shown.stage, StepState::Running);
