@@ -12,7 +12,8 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use tokio::{sync::mpsc, time::sleep};
 
 use super::{
-    model::{KeyPress, MAX_JOBS, Screen, TopModel, UserAction, jobs_shown},
+    job_list::{FailedJobs, MAX_JOBS, jobs_shown},
+    model::{KeyPress, Screen, TopModel, UserAction},
     view::draw,
 };
 use crate::{
@@ -88,6 +89,7 @@ impl<D: FnMut(&TopModel) -> io::Result<()>> Top<D> {
                     _ => {}
                 }
                 self.model.update(overview);
+                self.model.record_failed_jobs();
             }
             WaitEnd::Done(Err(failure)) => {
                 *connection = None;
@@ -175,7 +177,7 @@ async fn fetch(
     server: &Server,
     connection: Option<Connection>,
     screen: Screen,
-    known: Vec<JobId>,
+    known: Option<FailedJobs>,
 ) -> Result<(Connection, ClusterOverview, Vec<JobStatus>)> {
     let mut connection = match connection {
         Some(connection) => connection,
@@ -195,7 +197,7 @@ async fn jobs(
     connection: &mut Connection,
     action_id: &ActionId,
     actions: &[ActionStatus],
-    known: Vec<JobId>,
+    known: Option<FailedJobs>,
 ) -> Result<Vec<JobStatus>> {
     let failed = match actions.iter().find(|action| action.action_id == *action_id) {
         Some(action) => failed_jobs(connection, action, known).await?,
@@ -210,20 +212,18 @@ async fn jobs(
     Ok(try_join_all(asked).await?.into_iter().flatten().collect())
 }
 
-/// Fetches the ids of failed jobs, at most [`MAX_JOBS`]. Returns `known` if `action` has as many,
-/// because agq reads all jobs of the action for such a list.
+/// Fetches the ids of failed jobs, at most [`MAX_JOBS`]. Returns `known` if the numbers of failed
+/// jobs have not changed, because agq reads all jobs of the action for such a list.
 async fn failed_jobs(
     connection: &mut Connection,
     action: &ActionStatus,
-    known: Vec<JobId>,
+    known: Option<FailedJobs>,
 ) -> Result<Vec<JobId>> {
-    let counts = [(Status::Failed, action.failed), (Status::Dead, action.dead)];
-    let count: u64 = counts.iter().map(|(_, count)| count).sum();
-    if known.len() as u64 == count.min(MAX_JOBS as u64) {
-        return Ok(known);
+    if let Some(known) = known.filter(|known| known.counts == (action.failed, action.dead)) {
+        return Ok(known.ids);
     }
     let mut ids = Vec::new();
-    for (status, count) in counts {
+    for (status, count) in [(Status::Failed, action.failed), (Status::Dead, action.dead)] {
         if count > 0 && ids.len() < MAX_JOBS {
             ids.extend(connection.first_jobs(&action.action_id, status, MAX_JOBS - ids.len()).await?);
         }

@@ -2,6 +2,7 @@
 //! meaning of keys (no I/O), `view` draws it, and `app` is the event loop.
 
 mod app;
+mod job_list;
 mod model;
 mod view;
 

@@ -8,10 +8,9 @@ use agenix_protocol::{
     reserved_keys::queue_of,
 };
 
+use super::job_list::FailedJobs;
 use crate::remote::overview::ClusterOverview;
 
-/// Maximum number of jobs on the screen of an action.
-pub(super) const MAX_JOBS: usize = 200;
 /// Maximum number of rates in the history.
 const MAX_RATES: usize = 120;
 
@@ -60,6 +59,8 @@ pub(super) struct TopModel {
     /// Index of the selected row; for a job, of the first visible line.
     pub(super) row: usize,
     pub(super) jobs: Vec<JobStatus>,
+    /// Action of `jobs`, its numbers of failed and dead jobs, and how many of these `jobs` had.
+    listed: Option<(ActionId, (u64, u64), usize)>,
     pub(super) job: Option<JobStatus>,
     /// Jobs that ended in each second, the latest last.
     pub(super) rates: VecDeque<u64>,
@@ -214,9 +215,26 @@ impl TopModel {
         }
     }
 
-    /// Returns the ids of the failed jobs on the screen of an action.
-    pub(super) fn failed_jobs(&self) -> Vec<JobId> {
+    fn failed_ids(&self) -> Vec<JobId> {
         self.jobs.iter().filter(|job| is_failed(job)).map(|job| job.job_id.clone()).collect()
+    }
+
+    /// Records the numbers of failed jobs with which the jobs on the screen were listed.
+    pub(super) fn record_failed_jobs(&mut self) {
+        let Screen::Jobs(action_id) = &self.screen else { return };
+        let mut actions = self.overview.iter().flat_map(|overview| &overview.actions);
+        let action = actions.find(|action| action.action_id == *action_id);
+        let counts = action.map_or((0, 0), |action| (action.failed, action.dead));
+        self.listed = Some((action_id.clone(), counts, self.failed_ids().len()));
+    }
+
+    /// Returns the failed jobs on the screen of an action, unless one of them has changed its state
+    /// or was removed since they were listed.
+    pub(super) fn failed_jobs(&self) -> Option<FailedJobs> {
+        let Screen::Jobs(action_id) = &self.screen else { return None };
+        let (_, counts, count) = self.listed.as_ref().filter(|(listed, ..)| listed == action_id)?;
+        let ids = self.failed_ids();
+        (ids.len() == *count).then_some(FailedJobs { ids, counts: *counts })
     }
 
     /// Returns a note if the action has more jobs than its screen.
@@ -231,12 +249,6 @@ impl TopModel {
     }
 }
 
-/// Returns the jobs for the screen of an action: failed ones, and then others of the `first` ones.
-pub(super) fn jobs_shown(failed: Vec<JobId>, first: Vec<JobId>) -> Vec<JobId> {
-    let others: Vec<JobId> = first.into_iter().filter(|job_id| !failed.contains(job_id)).collect();
-    failed.into_iter().chain(others).take(MAX_JOBS).collect()
-}
-
 fn is_failed(job: &JobStatus) -> bool {
     matches!(job.status, Status::Failed | Status::Dead)
 }
@@ -248,7 +260,7 @@ pub(super) mod tests {
         ids::{ActionId, JobId},
     };
 
-    use super::{KeyPress, MAX_JOBS, Screen, TopModel, UserAction, jobs_shown};
+    use super::{FailedJobs, KeyPress, Screen, TopModel, UserAction};
     use crate::remote::overview::ClusterOverview;
 
     fn action(id: &str, completed: u64) -> ActionStatus {
@@ -356,15 +368,16 @@ pub(super) mod tests {
         let ids = |range: std::ops::Range<usize>| -> Vec<JobId> {
             range.map(|index| JobId::new(format!("j{index}")).unwrap()).collect()
         };
-        let shown = jobs_shown(ids(900..901), ids(0..MAX_JOBS));
-        assert_eq!(shown, [ids(900..901), ids(0..MAX_JOBS - 1)].concat());
-        assert_eq!(jobs_shown(ids(1..2), ids(0..3)), [ids(1..2), ids(0..1), ids(2..3)].concat());
-        assert_eq!(jobs_shown(ids(0..MAX_JOBS), ids(0..MAX_JOBS)), ids(0..MAX_JOBS));
         let mut model = model();
         model.press(KeyPress::Enter);
         model.update_jobs(vec![job(0, "completed"), job(3, "dead"), job(2, "cancelled"), job(9, "failed")]);
         let order: Vec<u64> = model.jobs.iter().map(|job| job.index).collect();
         assert_eq!(order, [3, 9, 0, 2]);
-        assert_eq!(model.failed_jobs(), [ids(3..4), ids(9..10)].concat());
+        assert_eq!(model.failed_jobs(), None, "they were not listed yet");
+        model.record_failed_jobs();
+        let listed = FailedJobs { ids: [ids(3..4), ids(9..10)].concat(), counts: (0, 0) };
+        assert_eq!(model.failed_jobs(), Some(listed));
+        model.update_jobs(vec![job(0, "completed"), job(9, "failed")]);
+        assert_eq!(model.failed_jobs(), None, "one was removed");
     }
 }
