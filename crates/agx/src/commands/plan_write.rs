@@ -53,7 +53,8 @@ pub(crate) struct FromArgs {
     /// Number of retries of a failed job
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) retries: u32,
-    /// Time limit of a task: seconds, or a number with s, m, h or d [default: 300]
+    /// Time limit of a task: seconds, or a number with s, m, h or d; the whole attempt then has no
+    /// other limit [default: 300]
     #[arg(long, value_name = "TIME", value_parser = parse_secs)]
     pub(crate) timeout: Option<u64>,
     /// Store the plan instead of printing it
@@ -190,7 +191,8 @@ fn plan_of(args: &FromArgs) -> Result<Plan> {
         plan_description: Some(args.pipeline.clone()),
         tasks,
         max_retries: args.retries,
-        timeout_secs: None,
+        // The limits of the tasks replace the default of agq for an attempt.
+        timeout_secs: args.timeout.map(|_| 0),
         pipefail: args.pipefail,
         requires: Requires { resources: args.quantities.of_plan()?, ..Requires::default() },
         sandbox: None,
@@ -249,6 +251,16 @@ mod tests {
         assert!(of_map.to_string().starts_with("{.} is made by `agx map` alone"), "{of_map}");
         let long = plan_of(&from(&vec!["cat"; 101].join("|"))).unwrap_err();
         assert!(long.to_string().contains("tasks has 101 tasks, max 100"), "{long}");
+    }
+
+    #[test]
+    fn plan_from_with_a_timeout_of_tasks_has_no_shorter_one_of_the_attempt() {
+        let limits = |timeout| {
+            let plan = plan_of(&FromArgs { timeout, ..from("sort | uniq") }).unwrap();
+            (plan.timeout_secs, plan.tasks.iter().map(|task| task.timeout_secs).collect::<Vec<_>>())
+        };
+        assert_eq!(limits(Some(7200)), (Some(0), vec![Some(7200); 2]));
+        assert_eq!(limits(None), (None, vec![None; 2]));
     }
 
     #[test]

@@ -39,7 +39,8 @@ pub(crate) fn of_pipeline(settings: &Settings, pipeline: &str, options: Pipeline
         plan_description: Some(pipeline.to_owned()),
         tasks: tasks.into_iter().map(of_settings).collect(),
         max_retries: options.retries,
-        timeout_secs: None,
+        // The limits of the tasks replace the default of agq for an attempt.
+        timeout_secs: options.timeout_secs.map(|_| 0),
         pipefail: false,
         requires,
         sandbox: settings.profile.clone().map(|profile| PlanSandbox { profile }),
@@ -83,9 +84,8 @@ mod tests {
     use super::{PipelineOptions, of_pipeline};
     use crate::settings::Settings;
 
-    #[test]
-    fn braces_in_the_directory_of_pipelines_are_text() {
-        let settings = Settings {
+    fn settings() -> Settings {
+        Settings {
             server: Server::new("h:1", "k".repeat(64).into()).unwrap(),
             version: "0",
             queue: None,
@@ -93,8 +93,23 @@ mod tests {
             cwd: Some("/a/{{cookiecutter.slug}}".into()),
             now: Timestamp::default,
             compile: |_| Ok(vec![Task { task_number: 1, command: "pwd".into(), ..Task::default() }]),
-        };
-        let plan = of_pipeline(&settings, "pwd", PipelineOptions::default()).unwrap();
+        }
+    }
+
+    #[test]
+    fn braces_in_the_directory_of_pipelines_are_text() {
+        let plan = of_pipeline(&settings(), "pwd", PipelineOptions::default()).unwrap();
         assert_eq!(plan.tasks[0].cwd.as_deref(), Some(r#"/a/{{"{{"}}cookiecutter.slug}}"#));
+    }
+
+    #[test]
+    fn pipeline_with_a_timeout_of_tasks_has_no_shorter_one_of_the_attempt() {
+        let limits = |timeout_secs| {
+            let options = PipelineOptions { timeout_secs, ..PipelineOptions::default() };
+            let plan = of_pipeline(&settings(), "pwd", options).unwrap();
+            (plan.timeout_secs, plan.tasks[0].timeout_secs)
+        };
+        assert_eq!(limits(Some(7200)), (Some(0), Some(7200)));
+        assert_eq!(limits(None), (None, None));
     }
 }
