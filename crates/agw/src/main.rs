@@ -181,6 +181,9 @@ impl ExitFailure {
                 "\n  a live worker already uses this id: choose another --worker-id, or end that worker"
                     .into()
             }
+            Self::Refused(ClientError::Rejected(reason)) if reason.contains("may not act for") => {
+                "\n  the key is that of one worker: give its name in [workers] of agq's config file with --worker-id".into()
+            }
             _ => String::new(),
         }
     }
@@ -372,4 +375,18 @@ fn start_logging() {
         // The subscriber would report its errors on stderr, and panic if that fails.
         .log_internal_errors(false)
         .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_client::ClientError;
+
+    use super::ExitFailure;
+
+    #[test]
+    fn worker_with_the_key_of_another_is_told_the_option() {
+        let help = |reason: &str| ExitFailure::Refused(ClientError::Rejected(reason.into())).help();
+        assert!(help("NOPERM This key is worker w1's and may not act for w2").contains("--worker-id"));
+        assert_eq!(help("NOPERM This key is a client's and may not use WORKER.REGISTER"), "");
+    }
 }

@@ -147,6 +147,36 @@ fn one_pasted_line_makes_a_worker() {
     assert!(workers(&lab, "two").is_empty());
 }
 
+#[test]
+fn join_with_the_key_of_a_worker_needs_its_id() {
+    let lab = Lab::new();
+    let [worker, client] = ["w", "c"].map(|letter| letter.repeat(64));
+    let text = format!("[workers]\nw1 = '{worker}'\n[clients]\nalice = '{client}'\n");
+    let config = lab.file("agq.toml", &text).display().to_string();
+    let agq = lab.agq(&["--config", &config]);
+    let token = |key: &str| {
+        let mut command = lab.command("agq");
+        let file = lab.file("key", key);
+        // The key in the environment would replace that of the file.
+        command.env_remove("AGQ_SESSION_KEY").args(["token", "--agq", &agq.address(), "--session-key-file"]);
+        let line = Ran::from(command.arg(file).output().unwrap()).expect(0).out;
+        line.trim().strip_prefix("agx join ").unwrap().to_owned()
+    };
+    let of_client = agx(&lab, &["join", &token(&client)]).expect(4).err;
+    assert!(of_client.contains("may not use WORKER.HEARTBEAT"), "{of_client}");
+    let token = token(&worker);
+    for args in [vec!["join", &*token], vec!["join", &*token, "--worker-id", "w2"]] {
+        let refused = agx(&lab, &args).expect(4).err;
+        assert!(refused.contains("may not act for") && refused.contains("--worker-id"), "{refused}");
+    }
+    assert_eq!(process_of("agw", &lab.path().join("home")), None, "nothing was started");
+    let joined = agx(&lab, &["join", &token, "--worker-id", "w1"]);
+    let _up = Up(&lab, "cluster");
+    joined.expect(0);
+    let workers = lab.agx(&agq, &["worker", "list", "--json"]).expect(0).data();
+    assert_eq!((&workers[0]["worker_id"], &workers[0]["state"]), (&"w1".into(), &"active".into()));
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn worker_that_joins_with_a_sandbox_runs_all_jobs_in_it() {

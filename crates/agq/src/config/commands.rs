@@ -49,7 +49,8 @@ pub(crate) enum Command {
     /// Print the command that makes another machine a worker of this agq
     ///
     /// The line contains the key, and whoever has it may do what the key permits. With
-    /// --session-key-file, give the key of a single worker (see docs/security.md).
+    /// --session-key-file, give the key of a single worker (see docs/security.md); `agx join` then
+    /// needs --worker-id with the name of that key.
     Token(TokenArgs),
     /// Import a file of `agq export` into an empty store
     ///

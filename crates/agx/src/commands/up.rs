@@ -3,14 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use agenix_client::{Connection, Token};
+use agenix_protocol::ids::WorkerId;
 use clap::Args;
 use secrecy::ExposeSecret;
 
 use super::read;
 use crate::{
     background::{
-        local_cluster::{KEY, MAX_WAIT, key_of, part, spec_texts, text, wait_for_worker, worker},
-        supervisor::{self, SupervisorSpec},
+        local_cluster::{
+            KEY, MAX_WAIT, check_key_of_worker, key_of, part, spec_texts, text, wait_for_registration,
+            wait_for_worker, worker,
+        },
+        supervisor::{self, LogTails, SupervisorSpec},
     },
     documents::{Down, Joined, Up},
     error::{CliError, Result},
@@ -77,8 +81,12 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "NAME", default_value = "cluster")]
     pub(crate) name: String,
     /// Only create the profile: start no worker on this machine
-    #[arg(long, conflicts_with_all = ["sandbox", "resources"])]
+    #[arg(long, conflicts_with_all = ["sandbox", "resources", "worker_id"])]
     pub(crate) no_worker: bool,
+    /// Id of the worker: for the key of a worker, its name in [workers] of agq's config file
+    /// [default: worker-HOSTNAME-PID]
+    #[arg(long, value_name = "ID")]
+    pub(crate) worker_id: Option<WorkerId>,
     /// Number of concurrent jobs of the worker [default: the number of processors]
     #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) jobs: Option<u32>,
@@ -211,18 +219,25 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<()> {
         Profile { session_key_file: Some(key_file.clone()), tls_ca: ca.clone(), ..Profile::new(&token.agq) };
     // Errors in the token are reported here, because the worker would report them in a log only.
     let server = server_of(&profile)?;
-    Connection::open(&server).await?;
+    let mut connection = Connection::open(&server).await?;
+    if !args.no_worker {
+        check_key_of_worker(&mut connection, args.worker_id.as_ref()).await?;
+    }
+    drop(connection);
     let mut of_agw = worker(&token.agq, &key_file, ca.as_deref(), args.jobs);
     of_agw.extend(options_of_sandbox.into_iter().flatten());
     of_agw.extend(args.resources.options());
+    of_agw.extend(args.worker_id.iter().flat_map(|id| ["--worker-id".to_owned(), id.to_string()]));
     let spec = SupervisorSpec { services: vec![part("agw", of_agw)?] };
-    if !args.no_worker {
-        supervisor::start(hold, &dir, &spec)?;
-    }
+    let logs =
+        if args.no_worker { None } else { Some(supervisor::start(hold, &dir, &spec).map(|(_, logs)| logs)?) };
     home.change(|all| {
         all.profiles.insert(args.name.clone(), profile);
         all.current = Some(args.name.clone());
     })?;
+    if let Some(logs) = &logs {
+        check_registration(logs, &args.name, &dir).await?;
+    }
     let document = Joined { profile: args.name.clone(), agq: token.agq.clone(), worker: !args.no_worker };
     output.show("join", &document, |_| {
         let worker = if args.no_worker {
@@ -238,4 +253,17 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<()> {
         };
         format!("{worker}agx uses {} by default: the default profile is '{}'", token.agq, args.name)
     })
+}
+
+/// Waits until agq has the worker that the profile `name` started in `dir`. An error quotes the log
+/// of the worker.
+async fn check_registration(logs: &LogTails, name: &str, dir: &Path) -> Result<()> {
+    if wait_for_registration(logs).await {
+        return Ok(());
+    }
+    let why = logs.last_line_of("agw").map(|line| format!(": {line}")).unwrap_or_default();
+    Err(CliError::usage(
+        format!("the worker has not registered with agq within {} s{why}", MAX_WAIT.as_secs()),
+        format!("look at {}; the worker keeps trying until `agx down {name}`", dir.join("agw.log").display()),
+    ))
 }

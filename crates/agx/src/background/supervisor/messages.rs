@@ -31,9 +31,19 @@ impl LogTails {
 
     /// Returns the last new line of the log of the program `name`.
     pub(crate) fn last_line_of(&self, name: &str) -> Option<String> {
+        last_lines(&self.text_of(name)?, 1).pop().map(|line| line.trim().to_owned())
+    }
+
+    /// Returns true if a new line of the log of the program `name` contains `words`.
+    pub(crate) fn contain(&self, name: &str, words: &str) -> bool {
+        self.text_of(name).is_some_and(|text| text.contains(words))
+    }
+
+    /// Returns the new text in the log of the program `name`.
+    fn text_of(&self, name: &str) -> Option<String> {
         let is_own = |(path, _): &&(PathBuf, u64)| path.file_stem().is_some_and(|stem| stem == name);
         let (path, from) = self.0.iter().find(is_own)?;
-        last_lines(&text_from(path, *from), 1).pop().map(|line| line.trim().to_owned())
+        Some(text_from(path, *from))
     }
 
     /// Returns the new lines of the first log that has any.
@@ -78,5 +88,7 @@ mod tests {
         log("agq.log", "an old error\nthe cause\nthe cause again\n");
         assert_eq!(logs.last_line_of("agq").unwrap(), "the cause again");
         assert_eq!(logs.last_line_of("agw"), None);
+        assert!(logs.contain("agq", "cause again") && !logs.contain("agq", "an old"));
+        assert!(!logs.contain("agw", "cause"));
     }
 }
