@@ -2,7 +2,7 @@
 //! combination.
 
 use agenix_protocol::request::{AgentAccess, Command, CommandAccess};
-use e2e::{Agq, Lab};
+use e2e::{Agq, Lab, Ran};
 
 use crate::support::Raw;
 
@@ -248,4 +248,27 @@ fn literal_variables_of_a_plan_are_hidden_from_other_keys() {
         let hidden = ask(&bob, command);
         assert!(hidden.contains(r#""TOKEN":"***""#) && hidden.contains("{{input.file}}"), "{hidden}");
     }
+}
+
+#[test]
+fn doctor_shows_all_findings_with_every_kind_of_key_and_without_one() {
+    let lab = Lab::new();
+    let agq = start(&lab);
+    let _agw = lab.agw(&agq, "w9", &[]);
+    let doctor = |key: &str| {
+        let mut command = lab.command("agx");
+        command.env("AGQ_ADDR", agq.address()).env("AGQ_SESSION_KEY", key).arg("doctor");
+        Ran::from(command.output().unwrap())
+    };
+    for who in everyone(&lab) {
+        let found = doctor(&who.key).expect(0).out;
+        assert!(found.contains("ok    install") && found.contains(" sandbox "), "{}: {found}", who.name);
+    }
+    let of_worker = doctor(&"w".repeat(64)).expect(0).out;
+    assert!(of_worker.contains("ok    workers not checked"), "{of_worker}");
+    let without = doctor("").expect(1).out;
+    assert!(
+        without.contains("ok    install") && without.contains("WRONG agq     there is no session key"),
+        "{without}"
+    );
 }

@@ -1,9 +1,15 @@
 //! `agx doctor`: checks the installation, and reports each failed check with advice.
 
-use std::time::SystemTime;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 
 use agenix_client::{ClientError, Connection};
-use agenix_protocol::documents::{QueueStats, WorkerStatus};
+use agenix_protocol::{
+    documents::{QueueStats, WorkerStatus},
+    errors::ErrorKind,
+};
 use tokio::time::Instant;
 
 use crate::{
@@ -31,22 +37,37 @@ impl Finding {
     fn wrong(what: &'static str, found: impl Into<String>, help: impl Into<String>) -> Self {
         Self { what, is_well: false, found: found.into(), help: Some(help.into()), sandbox: None }
     }
+
+    /// Returns the finding about a check that agx could not make.
+    fn failed(what: &'static str, failure: &CliError) -> Self {
+        Self::wrong(what, failure.to_string(), failure.help().unwrap_or_default())
+    }
+
+    /// Returns the finding about a check that agq did not answer. A key with few rights is no
+    /// problem.
+    fn unanswered(what: &'static str, error: ClientError) -> Self {
+        let is_refused = |reason: &String| ErrorKind::of(reason) == ErrorKind::NotPermitted;
+        match error {
+            ClientError::Rejected(reason) if is_refused(&reason) => {
+                Self::well(what, format!("not checked, because agq refuses this key: {reason}"))
+            }
+            error => Self::failed(what, &error.into()),
+        }
+    }
 }
 
 pub(crate) async fn run(server: &ServerArgs, output: Output) -> Result<()> {
     let mut findings = vec![programs(), files()];
-    match server.given()? {
-        None => findings.push(Finding::well(
+    match server.given() {
+        Ok(None) => findings.push(Finding::well(
             "agq",
             "none is configured: `agx map` starts a private one; `agx up` starts a permanent one",
         )),
-        Some(given) => match Connection::open(&given).await {
-            Ok(mut connection) => findings.extend(reached(&mut connection, &given.address()).await?),
-            Err(error) => {
-                let failure = CliError::from(error);
-                findings.push(Finding::wrong("agq", failure.to_string(), failure.help().unwrap_or_default()));
-            }
+        Ok(Some(given)) => match Connection::open(&given).await {
+            Ok(mut connection) => findings.extend(reached(&mut connection, &given.address()).await),
+            Err(error) => findings.push(Finding::failed("agq", &error.into())),
         },
+        Err(failure) => findings.push(Finding::failed("agq", &failure)),
     }
     findings.push(machine(sandbox::examine().await));
     output.show("doctor", &findings, |findings| findings.iter().map(text).collect())?;
@@ -129,11 +150,32 @@ fn files() -> Finding {
     }
 }
 
-async fn reached(connection: &mut Connection, address: &str) -> Result<Vec<Finding>, ClientError> {
+async fn reached(connection: &mut Connection, address: &str) -> Vec<Finding> {
     let asked = Instant::now();
-    let info = connection.info().await?;
+    let info = connection.info().await;
     let took = asked.elapsed();
-    let (workers, queues) = (connection.workers().await?, connection.queue_stats().await?);
+    let mut findings = match info {
+        Ok(info) => info_findings(&info, address, took),
+        Err(error) => vec![Finding::unanswered("agq", error)],
+    };
+    let workers = match connection.workers().await {
+        Ok(workers) => workers,
+        Err(error) => {
+            findings.push(Finding::unanswered("workers", error));
+            return findings;
+        }
+    };
+    findings.push(workers_finding(&workers));
+    match connection.queue_stats().await {
+        Ok(queues) => findings.extend(unmet(&queues, &workers)),
+        Err(error) => findings.push(Finding::unanswered("tools", error)),
+    }
+    findings.push(offers(&workers));
+    findings
+}
+
+/// Returns the findings about the version and the clock of agq, which answered within `took`.
+fn info_findings(info: &BTreeMap<String, String>, address: &str, took: Duration) -> Vec<Finding> {
     let version = info.get("agq_version").cloned().unwrap_or_default();
     let own = env!("CARGO_PKG_VERSION");
     let mut findings = vec![if version == own {
@@ -148,10 +190,7 @@ async fn reached(connection: &mut Connection, address: &str) -> Result<Vec<Findi
     let theirs =
         info.get("server_time_usec").and_then(|time| time.parse::<u64>().ok()).map(|usec| usec / 1000);
     findings.extend(theirs.map(|theirs| clock(theirs, now_ms())));
-    findings.push(workers_finding(&workers));
-    findings.extend(unmet(&queues, &workers));
-    findings.push(offers(&workers));
-    Ok(findings)
+    findings
 }
 
 fn now_ms() -> u64 {
@@ -218,10 +257,11 @@ fn unmet(queues: &QueueStats, workers: &[WorkerStatus]) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use agenix_client::ClientError;
     use agenix_protocol::documents::{WorkerSandbox, WorkerStatus, parse};
 
     use super::{MAX_NAMED, MAX_SKEW_MS, clock, machine, offers, text};
-    use crate::documents::MachineSandbox;
+    use crate::documents::{Finding, MachineSandbox};
 
     fn worker(id: &str, profiles: &str) -> WorkerStatus {
         let json = format!(
@@ -258,6 +298,15 @@ mod tests {
         assert!(offers(&[dead]).found.starts_with("no worker of agq offers a profile"));
         let many: Vec<WorkerStatus> = (0..MAX_NAMED + 2).map(|n| worker(&format!("w{n}"), builder)).collect();
         assert!(offers(&many).found.ends_with("; and 2 more"));
+    }
+
+    #[test]
+    fn doctor_continues_where_the_key_may_not_ask() {
+        let refused = "NOPERM This key is a worker's and may not use WORKER.LIST";
+        let finding = Finding::unanswered("workers", ClientError::Rejected(refused.into()));
+        assert!(finding.is_well && finding.found.ends_with(refused), "{}", finding.found);
+        let finding = Finding::unanswered("workers", ClientError::Unexpected("x".into()));
+        assert!(!finding.is_well && finding.help.is_some(), "{}", finding.found);
     }
 
     #[test]
