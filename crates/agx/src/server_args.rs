@@ -2,7 +2,9 @@
 
 use std::{io::Write, path::PathBuf, sync::Once};
 
-use agenix_client::{Address, Connection, KEY_HELP, Server, SessionKeyError, Tls, key_in, session_key};
+use agenix_client::{
+    Address, ClientError, Connection, KEY_HELP, Server, SessionKeyError, Tls, key_in, session_key,
+};
 use clap::Args;
 use secrecy::SecretString;
 
@@ -73,6 +75,15 @@ impl ServerArgs {
         let selection = self.selection()?;
         let is_given = matches!(selection, Selection::Address(_)) || stored_profile(&selection)?.is_some();
         if is_given { self.server().map(Some) } else { Ok(None) }
+    }
+
+    /// Connects to the server that is given, or to one at the default address. Returns the address,
+    /// too, and `None` if no server is given and none can be reached there.
+    pub(crate) async fn connect_if_any(&self) -> Result<Option<(Connection, String)>> {
+        match self.given()? {
+            Some(server) => Ok(Some((Connection::open(&server).await?, server.address()))),
+            None => open_default(self.server()).await,
+        }
     }
 
     /// Returns the address of agq from `--agq`, AGQ_ADDR or AGQ_URL, unless a profile is selected.
@@ -166,6 +177,26 @@ impl ServerArgs {
     }
 }
 
+/// Connects to the server at the default address. Returns `None` if there is no key for `server`,
+/// or no agq answers there.
+async fn open_default(server: Result<Server>) -> Result<Option<(Connection, String)>> {
+    let server = match server {
+        Ok(server) => server,
+        Err(CliError::NoServer { .. }) => return Ok(None),
+        Err(failure) => return Err(failure),
+    };
+    match Connection::open(&server).await {
+        Ok(connection) => Ok(Some((connection, server.address()))),
+        Err(failure) if is_absent(&failure) => Ok(None),
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+/// Returns true if no agq answers at all.
+pub(crate) fn is_absent(failure: &ClientError) -> bool {
+    matches!(failure, ClientError::Unreachable { .. }) && failure.connection_limit_help().is_none()
+}
+
 /// Returns the agq that the options `agq` and `profile` or the variables select. An option
 /// overrides variables.
 fn selected(
@@ -252,10 +283,18 @@ fn server_with(profile: &Profile, key: Result<SecretString, SessionKeyError>) ->
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{Read, Write},
+        os::unix::net::UnixListener,
+    };
+
+    use agenix_client::Server;
+
     use super::{
         Selection::{self, Address, Profile},
-        selected,
+        open_default, selected,
     };
+    use crate::error::CliError;
 
     fn of(agq: Option<&str>, profile: Option<&str>, set: &[(&str, &str)]) -> Result<Selection, String> {
         let variable = |name: &str| Some(set.iter().find(|(known, _)| *known == name)?.1.to_owned());
@@ -287,5 +326,30 @@ mod tests {
             assert_eq!(of(None, Some("p"), &[("AGQ_URL", address)]), Ok(Profile("p".into())));
         }
         assert_eq!(of(None, None, &[("AGQ_URL", "redis://h")]), Ok(Address("redis://h".into())));
+    }
+
+    #[tokio::test]
+    async fn server_at_the_default_address_counts_if_it_answers() {
+        let without_key = Err(CliError::NoServer { what: String::new(), help: String::new() });
+        assert!(open_default(without_key).await.unwrap().is_none());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agq.sock");
+        let server = Server::new(&format!("unix:{}", path.display()), "key".to_owned().into()).unwrap();
+        assert!(open_default(Ok(server.clone())).await.unwrap().is_none());
+        let listener = UnixListener::bind(&path).unwrap();
+        // The thread ends with the connection.
+        std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let mut buffer = [0; 1024];
+            while let Ok(length @ 1..) = client.read(&mut buffer) {
+                // Each command begins with an asterisk.
+                let commands = buffer[..length].iter().filter(|byte| **byte == b'*').count();
+                if client.write_all("+OK\r\n".repeat(commands).as_bytes()).is_err() {
+                    break;
+                }
+            }
+        });
+        let (_connection, address) = open_default(Ok(server)).await.unwrap().unwrap();
+        assert_eq!(address, format!("unix:{}", path.display()));
     }
 }

@@ -144,7 +144,7 @@ fn the_doctor_names_what_is_wrong() {
 fn without_any_agq_agx_says_what_to_do() {
     let lab = Lab::on_files();
     let alone = lab.command("agx").env_remove("AGQ_SESSION_KEY").output().unwrap();
-    assert!(Ran::from(alone).expect(0).out.contains("agx up"));
+    assert!(Ran::from(alone).expect(0).out.contains("No agq is configured: no --agq"));
     let help = lab.command("agx").env_remove("AGQ_SESSION_KEY").args(["plan", "list"]).output().unwrap();
     let help = Ran::from(help).expect(3).err;
     assert!(

@@ -116,6 +116,8 @@ fn doctor_shows_what_this_machine_enforces() {
     let lab = Lab::on_files();
     let doctor = |without: &str| {
         let mut doctor = lab.command("agx");
+        // With a key, agx would look for an agq at the default address.
+        doctor.env_remove("AGQ_SESSION_KEY");
         Ran::from(doctor.arg("doctor").env("AGW_SANDBOX_WITHOUT", without).output().unwrap())
     };
     // A machine without a sandbox is no problem.
@@ -125,6 +127,7 @@ fn doctor_shows_what_this_machine_enforces() {
     let wrong = doctor("landlok").expect(1).out;
     assert!(wrong.contains("WRONG sandbox `agw sandbox` has failed: "), "{wrong}");
     let mut json = lab.command("agx");
+    json.env_remove("AGQ_SESSION_KEY");
     let json = Ran::from(json.args(["doctor", "--json"]).output().unwrap()).expect(0).data();
     let found = json.as_array().unwrap().iter().find(|finding| finding["what"] == "sandbox").unwrap();
     assert!(found["sandbox"]["enforced"].is_object() && found["is_well"] == true, "{found}");

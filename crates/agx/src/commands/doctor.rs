@@ -58,15 +58,12 @@ impl Finding {
 
 pub(crate) async fn run(server: &ServerArgs, output: Output) -> Result<()> {
     let mut findings = vec![programs(), files()];
-    match server.given() {
+    match server.connect_if_any().await {
         Ok(None) => findings.push(Finding::well(
             "agq",
             "none is configured: `agx map` starts a private one; `agx up` starts a permanent one",
         )),
-        Ok(Some(given)) => match Connection::open(&given).await {
-            Ok(mut connection) => findings.extend(reached(&mut connection, &given.address()).await),
-            Err(error) => findings.push(Finding::failed("agq", &error.into())),
-        },
+        Ok(Some((mut connection, address))) => findings.extend(reached(&mut connection, &address).await),
         Err(failure) => findings.push(Finding::failed("agq", &failure)),
     }
     findings.push(machine(sandbox::examine().await));

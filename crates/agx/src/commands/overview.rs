@@ -10,7 +10,6 @@ use crate::{
     remote::overview::{self, ClusterOverview, actions, descriptions, state, took},
     server_args::ServerArgs,
 };
-use agenix_client::Connection;
 use agenix_protocol::{
     documents::{ActionStatus, QueueStats, WorkerStatus},
     ids::PlanId,
@@ -23,11 +22,9 @@ const RECENT: usize = 5;
 const WIDEST: usize = 60;
 
 pub(crate) async fn overview(server: &ServerArgs, output: Output) -> Result<()> {
-    let Some(given) = server.given()? else {
+    let Some((mut connection, address)) = server.connect_if_any().await? else {
         return output.show("overview", &OverviewDocument::default(), |_| NOTHING.into());
     };
-    let address = given.address();
-    let mut connection = Connection::open(&given).await?;
     let ClusterOverview { workers, queues, actions, plans, .. } =
         overview::fetch(&mut connection, address.clone()).await?;
     let (live, ended): (Vec<_>, Vec<_>) =
@@ -44,7 +41,7 @@ pub(crate) async fn overview(server: &ServerArgs, output: Output) -> Result<()> 
     output.show("overview", &document, |_| format!("agq      {address}\n{workers}{queues}{actions}"))
 }
 
-const NOTHING: &str = "No agq is configured, and none is running.\n\n  \
+const NOTHING: &str = "No agq is configured: no --agq, AGQ_ADDR or profile names one.\n\n  \
 find . -name '*.log' | agx map -- 'grep -c ERROR {}'   # works without one\n  \
 agx up                                               # an agq and a worker in the background\n  \
 agx --help                                           # all commands";

@@ -14,7 +14,7 @@ use agenix_rules::plan::needs;
 use crate::{
     error::{CliError, Result},
     output::counted,
-    server_args::ServerArgs,
+    server_args::{ServerArgs, is_absent},
     util::{path_lookup, shorten::shortened},
 };
 
@@ -168,11 +168,6 @@ fn place(plan: &Plan, tool: &str) -> String {
         Some(at) => format!("tasks[{at}].command"),
         None => "requires.tools".into(),
     }
-}
-
-/// Returns true if no agq answers at all.
-fn is_absent(failure: &ClientError) -> bool {
-    matches!(failure, ClientError::Unreachable { .. }) && failure.connection_limit_help().is_none()
 }
 
 /// Returns the programs of the workers, and the workers if their programs differ. A key that may
