@@ -15,6 +15,8 @@ use crate::{
     util::atomic_file::write_private,
 };
 
+/// Name of the profile that `agx up` creates.
+pub(crate) const LOCAL: &str = "local";
 /// Environment variable for a directory other than `~/.agx`.
 const VARIABLE: &str = "AGX_HOME";
 const FILE: &str = "profiles.json";

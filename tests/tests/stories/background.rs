@@ -132,6 +132,8 @@ fn one_pasted_line_makes_a_worker() {
     });
     assert_eq!(agx(&lab, &["map", "--", "echo", ":::", "there"]).expect(0).out, "there\n");
     assert!(lab.agx(&agq, &["plan", "list"]).expect(0).out.starts_with("map-"), "it ran there");
+    let again = agx(&lab, &["join", token]).expect(2);
+    assert!(again.err.contains("`agx down cluster` ends it"), "{}", again.err);
     drop(up);
     eventually("the worker has gone", || {
         let left = lab.agx(&agq, &["worker", "list", "--json"]).expect(0).data();
@@ -145,6 +147,8 @@ fn one_pasted_line_makes_a_worker() {
     child.stdin.take().unwrap().write_all(token.as_bytes()).unwrap();
     assert!(child.wait().unwrap().success());
     assert!(workers(&lab, "two").is_empty());
+    let nothing = agx(&lab, &["down", "two"]).expect(2);
+    assert!(nothing.err.contains("`agx profile remove two`"), "{}", nothing.err);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::{
     documents::{Down, Joined, Up},
     error::{CliError, Result},
     output::Output,
-    profiles::{Profile, UserDir, check_name, write_secret},
+    profiles::{LOCAL, Profile, UserDir, check_name, write_secret},
     sandbox::{DEFAULT_PROFILE, parse_profile, worker_option_texts},
     server_args::{ServerArgs, server_of},
 };
@@ -96,8 +96,6 @@ pub(crate) struct JoinArgs {
     pub(crate) resources: WorkerResourceArgs,
 }
 
-/// Name of the profile that `agx up` creates.
-const LOCAL: &str = "local";
 const CA: &str = "ca.pem";
 
 pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<()> {
@@ -179,7 +177,7 @@ pub(crate) async fn down(args: &DownArgs, output: Output) -> Result<()> {
     let name = args.name.as_deref().unwrap_or(LOCAL);
     let nothing = || {
         let what = format!("nothing named '{name}' runs in the background");
-        Err(CliError::usage(what, "`agx up` starts it"))
+        Err(CliError::usage(what, help_for_nothing(name)))
     };
     let Some(dir) = home.known_path(name)?.filter(|dir| supervisor::was_started(dir)) else {
         return nothing();
@@ -266,4 +264,26 @@ async fn check_registration(logs: &LogTails, name: &str, dir: &Path) -> Result<(
         format!("the worker has not registered with agq within {} s{why}", MAX_WAIT.as_secs()),
         format!("look at {}; the worker keeps trying until `agx down {name}`", dir.join("agw.log").display()),
     ))
+}
+
+/// Returns the advice for a name of which nothing runs in the background.
+fn help_for_nothing(name: &str) -> String {
+    if name == LOCAL {
+        return "`agx up` starts it".into();
+    }
+    format!(
+        "`agx join TOKEN --name {name}` starts a worker; `agx profile remove {name}` removes a profile without one"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::help_for_nothing;
+
+    #[test]
+    fn down_names_the_command_that_starts_what_it_ends() {
+        assert_eq!(help_for_nothing("local"), "`agx up` starts it");
+        let other = help_for_nothing("cluster");
+        assert!(other.contains("agx join") && other.contains("`agx profile remove cluster`"), "{other}");
+    }
 }

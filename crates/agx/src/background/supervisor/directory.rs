@@ -9,6 +9,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use crate::profiles::LOCAL;
+
 /// Name of the file that describes the programs of a supervisor.
 pub(super) const SPEC: &str = "supervisor.json";
 const SOCKET: &str = "supervisor.sock";
@@ -58,6 +60,12 @@ pub(super) fn has_room_for_sockets(dir: &Path) -> Result<(), (usize, usize)> {
 
 pub(super) fn log(dir: &Path, name: &str) -> io::Result<File> {
     File::options().create(true).append(true).mode(0o600).open(log_path(dir, name))
+}
+
+/// Returns the command that ends the supervisor of `dir`, whose name is that of the profile.
+pub(super) fn down_command(dir: &Path) -> String {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    if name == LOCAL { "`agx down`".into() } else { format!("`agx down {name}`") }
 }
 
 pub(super) fn log_path(dir: &Path, name: &str) -> PathBuf {

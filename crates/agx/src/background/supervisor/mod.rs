@@ -31,7 +31,8 @@ pub(crate) use crate::background::supervisor::{
 };
 use crate::{
     background::supervisor::directory::{
-        LOG, SPEC, STOP_REQUEST, STOPPED, has_room_for_sockets, is_locked, lock, log, log_path, socket,
+        LOG, SPEC, STOP_REQUEST, STOPPED, down_command, has_room_for_sockets, is_locked, lock, log, log_path,
+        socket,
     },
     error::{CliError, Result},
     output::Output,
@@ -51,7 +52,7 @@ pub(crate) struct DirLock(File);
 pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock> {
     try_lock_dir(dir).await?.ok_or_else(|| {
         let what = format!("a supervisor already runs in {}", dir.display());
-        CliError::usage(what, "`agx down` ends it")
+        CliError::usage(what, format!("{} ends it", down_command(dir)))
     })
 }
 
@@ -125,7 +126,7 @@ fn spawn(hold: DirLock, dir: &Path) -> Result<Child> {
 /// Requests the end of a supervisor and its programs. Returns false if no supervisor runs.
 pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool> {
     let Some(mut stream) = reached(dir).await? else { return Ok(false) };
-    let look = format!("look at {}, and run `agx down` again", log_path(dir, LOG).display());
+    let look = format!("look at {}, and run {} again", log_path(dir, LOG).display(), down_command(dir));
     let request = async {
         let mut answer = String::new();
         stream.write_all(STOP_REQUEST).await?;
@@ -206,10 +207,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_listening_supervisor_counts_even_without_a_lock() {
-        let dir = tempfile::tempdir().unwrap();
-        let _listening = std::os::unix::net::UnixListener::bind(super::socket(dir.path())).unwrap();
-        let error = lock_dir(dir.path()).await.unwrap_err();
-        assert!(error.to_string().contains("a supervisor already runs"), "{error}");
+        let home = tempfile::tempdir().unwrap();
+        for (name, advice) in [("local", "`agx down` ends it"), ("cluster", "`agx down cluster` ends it")] {
+            let dir = home.path().join(name);
+            std::fs::create_dir(&dir).unwrap();
+            let _listening = std::os::unix::net::UnixListener::bind(super::socket(&dir)).unwrap();
+            let error = lock_dir(&dir).await.unwrap_err();
+            assert!(error.to_string().contains("a supervisor already runs"), "{error}");
+            assert_eq!(error.help().unwrap(), advice);
+        }
     }
 
     #[tokio::test]

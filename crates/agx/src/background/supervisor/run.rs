@@ -25,7 +25,7 @@ use crate::{
     background::{
         embedded::settings_variables,
         supervisor::{
-            directory::{SPEC, ServiceSpec, SupervisorSpec, lock, log, log_path},
+            directory::{SPEC, ServiceSpec, SupervisorSpec, down_command, lock, log, log_path},
             requests::StopRequests,
         },
     },
@@ -90,7 +90,8 @@ fn check_lock(dir: &Path) -> Result<()> {
     }
     match rustix::fs::flock(io::stdin(), FlockOperation::NonBlockingLockExclusive) {
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(CliError::usage("a supervisor already runs there", "`agx down` ends it"))
+            let help = format!("{} ends it", down_command(dir));
+            Err(CliError::usage("a supervisor already runs there", help))
         }
         // Any other error passes, because a file system may have no locks.
         _ => Ok(()),
