@@ -1,6 +1,6 @@
 //! Options that select agq and the session key: flags, environment variables and profiles.
 
-use std::{io::Write, path::PathBuf, sync::Once};
+use std::{ffi::OsString, io::Write, path::PathBuf, sync::Once};
 
 use agenix_client::{
     Address, ClientError, Connection, KEY_HELP, Server, SessionKeyError, Tls, key_in, session_key,
@@ -27,6 +27,13 @@ const START_ONE: &str = "`agx up` starts an agq and a worker on this machine; fo
 const ADDRESSES: [&str; 2] = ["AGQ_ADDR", "AGQ_URL"];
 /// Environment variable with the name of a profile.
 const PROFILE: &str = "AGX_PROFILE";
+/// Options that name a file, and the environment variable of each.
+const FILES: [(&str, &str); 4] = [
+    ("session-key-file", "AGQ_SESSION_KEY_FILE"),
+    ("tls-ca", "AGQ_CA"),
+    ("tls-cert", "AGQ_CERT"),
+    ("tls-key", "AGQ_KEY_FILE"),
+];
 
 /// Address of agq, and credentials.
 #[derive(Debug, Args)]
@@ -40,19 +47,27 @@ pub(crate) struct ServerArgs {
     /// Use this profile instead of the default profile [env: AGX_PROFILE]
     #[arg(long, global = true, value_name = "NAME", conflicts_with = "agq")]
     profile: Option<String>,
-    /// File with the session key
-    #[arg(long, global = true, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
+    /// File with the session key [env: AGQ_SESSION_KEY_FILE, unless a profile is in use]
+    #[arg(long, global = true, value_name = "FILE")]
     session_key_file: Option<PathBuf>,
-    /// CA of agq's certificate, PEM [default: the CAs of the system]
-    #[arg(long, global = true, env = "AGQ_CA", value_name = "FILE")]
+    /// CA of agq's certificate, PEM [env: AGQ_CA, unless a profile is in use] [default: the CAs of
+    /// the system]
+    #[arg(long, global = true, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
     /// Client certificate, PEM, if agq requires one; a certificate that names a client replaces the
-    /// session key
-    #[arg(long, global = true, env = "AGQ_CERT", value_name = "FILE")]
+    /// session key [env: AGQ_CERT, unless a profile is in use]
+    #[arg(long, global = true, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
-    /// Private key of --tls-cert, PEM
-    #[arg(long, global = true, env = "AGQ_KEY_FILE", value_name = "FILE")]
+    /// Private key of --tls-cert, PEM [env: AGQ_KEY_FILE, unless a profile is in use]
+    #[arg(long, global = true, value_name = "FILE")]
     tls_key: Option<PathBuf>,
+}
+
+/// Environment variables and arguments that stand for [`ServerArgs`].
+#[derive(Debug)]
+pub(crate) struct ServerSettings {
+    pub(crate) variables: Vec<(&'static str, String)>,
+    pub(crate) arguments: Vec<String>,
 }
 
 /// Selection of an agq by an option or a variable.
@@ -99,26 +114,39 @@ impl ServerArgs {
         selected(self.agq.as_deref(), self.profile.as_deref(), set)
     }
 
-    /// Returns the environment variables that stand for these options, with absolute paths.
-    pub(crate) fn variables(&self) -> Result<Vec<(&'static str, String)>> {
-        let path = |file: &Option<PathBuf>| {
-            let absolute = std::path::absolute(file.as_ref()?).ok()?;
-            Some(absolute.display().to_string())
+    /// Returns the files of the options in the order of [`FILES`]. Without a profile, a variable
+    /// stands for a missing option: the files of a profile belong to its address.
+    fn files(
+        &self,
+        has_profile: bool,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> [Option<PathBuf>; FILES.len()] {
+        let options = [&self.session_key_file, &self.tls_ca, &self.tls_cert, &self.tls_key];
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty() && !has_profile);
+        std::array::from_fn(|n| options[n].clone().or_else(|| set(FILES[n].1).map(PathBuf::from)))
+    }
+
+    /// Returns the environment variables and the arguments that stand for these options, with
+    /// absolute paths. Variables do not replace the files of a profile, and arguments do.
+    pub(crate) fn settings(&self) -> Result<ServerSettings> {
+        let selection = self.selection()?;
+        let has_profile = matches!(selection, Selection::Profile(_)) || stored_profile(&selection)?.is_some();
+        let mut variables = match selection {
+            Selection::Address(address) => vec![(ADDRESSES[0], address)],
+            Selection::Profile(profile) => vec![(PROFILE, profile)],
+            Selection::None => Vec::new(),
         };
-        let (address, profile) = match self.selection()? {
-            Selection::Address(address) => (Some(address), None),
-            Selection::Profile(profile) => (None, Some(profile)),
-            Selection::None => (None, None),
-        };
-        let all = [
-            (ADDRESSES[0], address),
-            (PROFILE, profile),
-            ("AGQ_SESSION_KEY_FILE", path(&self.session_key_file)),
-            ("AGQ_CA", path(&self.tls_ca)),
-            ("AGQ_CERT", path(&self.tls_cert)),
-            ("AGQ_KEY_FILE", path(&self.tls_key)),
-        ];
-        Ok(all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+        let mut arguments = Vec::new();
+        let files = self.files(has_profile, environment_variable);
+        for ((option, variable), file) in FILES.into_iter().zip(files) {
+            let Some(Ok(file)) = file.map(std::path::absolute) else { continue };
+            if has_profile {
+                arguments.push(format!("--{option}={}", file.display()));
+            } else {
+                variables.push((variable, file.display().to_string()));
+            }
+        }
+        Ok(ServerSettings { variables, arguments })
     }
 
     /// Returns these options as a profile, with absolute paths.
@@ -129,25 +157,23 @@ impl ServerArgs {
                 "give --agq ADDRESS, and --session-key-file FILE",
             ));
         };
-        let whole = |file: &Option<PathBuf>| {
-            let absolute = |path: &PathBuf| std::path::absolute(path);
-            file.as_ref()
-                .map(absolute)
-                .transpose()
-                .map_err(|error| CliError::usage(error.to_string(), "name a file"))
+        let whole = |file: Option<PathBuf>| {
+            let file = file.map(std::path::absolute).transpose();
+            file.map_err(|error| CliError::usage(error.to_string(), "name a file"))
         };
+        let [session_key_file, tls_ca, tls_cert, tls_key] = self.files(false, environment_variable);
         let profile = Profile {
             agq,
-            session_key_file: whole(&self.session_key_file)?,
-            tls_ca: whole(&self.tls_ca)?,
-            tls_cert: whole(&self.tls_cert)?,
-            tls_key: whole(&self.tls_key)?,
+            session_key_file: whole(session_key_file)?,
+            tls_ca: whole(tls_ca)?,
+            tls_cert: whole(tls_cert)?,
+            tls_key: whole(tls_key)?,
         };
         server_of(&profile)?;
         Ok(profile)
     }
 
-    /// Returns the server. Options override the profile.
+    /// Returns the server. Options override the profile, and the profile overrides variables.
     pub(crate) fn server(&self) -> Result<Server> {
         let selection = self.selection()?;
         let stored = stored_profile(&selection)?;
@@ -155,13 +181,14 @@ impl ServerArgs {
             Selection::Address(address) => Some(address),
             _ => None,
         };
-        let own = self.session_key_file.as_deref();
+        let [key_file, tls_ca, tls_cert, tls_key] = self.files(stored.is_some(), environment_variable);
+        let own = key_file.as_deref();
         let key = match stored.as_ref().and_then(|stored| own.or(stored.session_key_file.as_deref())) {
             // The key of a profile belongs to its address, so it overrides the environment.
             Some(file) => key_in(file),
             None => session_key(own),
         };
-        let is_named = stored.is_some() || address.is_some() || self.tls_cert.is_some();
+        let is_named = stored.is_some() || address.is_some() || tls_cert.is_some();
         if !is_named && matches!(key, Err(SessionKeyError::Missing)) {
             return Err(CliError::NoServer { what: NOTHING_RUNS.into(), help: START_ONE.into() });
         }
@@ -169,12 +196,16 @@ impl ServerArgs {
         let profile = Profile {
             agq: address.unwrap_or(stored.agq),
             session_key_file: None,
-            tls_ca: self.tls_ca.clone().or(stored.tls_ca),
-            tls_cert: self.tls_cert.clone().or(stored.tls_cert),
-            tls_key: self.tls_key.clone().or(stored.tls_key),
+            tls_ca: tls_ca.or(stored.tls_ca),
+            tls_cert: tls_cert.or(stored.tls_cert),
+            tls_key: tls_key.or(stored.tls_key),
         };
         server_with(&profile, key)
     }
+}
+
+fn environment_variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
 }
 
 /// Connects to the server at the default address. Returns `None` if there is no key for `server`,
@@ -282,74 +313,4 @@ fn server_with(profile: &Profile, key: Result<SecretString, SessionKeyError>) ->
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        io::{Read, Write},
-        os::unix::net::UnixListener,
-    };
-
-    use agenix_client::Server;
-
-    use super::{
-        Selection::{self, Address, Profile},
-        open_default, selected,
-    };
-    use crate::error::CliError;
-
-    fn of(agq: Option<&str>, profile: Option<&str>, set: &[(&str, &str)]) -> Result<Selection, String> {
-        let variable = |name: &str| Some(set.iter().find(|(known, _)| *known == name)?.1.to_owned());
-        selected(agq, profile, variable).map_err(|failure| failure.to_string())
-    }
-
-    #[test]
-    fn server_options_override_variables() {
-        let all = [("AGQ_ADDR", "a:1"), ("AGQ_URL", "u:1"), ("AGX_PROFILE", "p")];
-        assert_eq!(of(Some("o:1"), None, &all), Ok(Address("o:1".into())));
-        assert_eq!(of(None, Some("o"), &all), Ok(Profile("o".into())));
-        assert_eq!(of(None, None, &all[..2]), Ok(Address("a:1".into())));
-        assert_eq!(of(None, None, &all[1..2]), Ok(Address("u:1".into())));
-        assert_eq!(of(None, None, &all[2..]), Ok(Profile("p".into())));
-        assert_eq!(of(None, None, &[("AGQ_ADDR", " "), ("AGX_PROFILE", "")]), Ok(Selection::None));
-    }
-
-    #[test]
-    fn server_variables_that_contradict_each_other_are_named() {
-        let refused = of(None, None, &[("AGQ_URL", "u:1"), ("AGX_PROFILE", "p")]).unwrap_err();
-        assert!(refused.contains("AGQ_URL and AGX_PROFILE"), "{refused}");
-    }
-
-    #[test]
-    fn server_variable_with_an_address_of_http_is_named() {
-        for address in ["http://h:6381", "HTTPS://h"] {
-            let refused = of(None, None, &[("AGQ_URL", address)]).unwrap_err();
-            assert!(refused.contains("variable AGQ_URL has an address of HTTP"), "{refused}");
-            assert_eq!(of(None, Some("p"), &[("AGQ_URL", address)]), Ok(Profile("p".into())));
-        }
-        assert_eq!(of(None, None, &[("AGQ_URL", "redis://h")]), Ok(Address("redis://h".into())));
-    }
-
-    #[tokio::test]
-    async fn server_at_the_default_address_counts_if_it_answers() {
-        let without_key = Err(CliError::NoServer { what: String::new(), help: String::new() });
-        assert!(open_default(without_key).await.unwrap().is_none());
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("agq.sock");
-        let server = Server::new(&format!("unix:{}", path.display()), "key".to_owned().into()).unwrap();
-        assert!(open_default(Ok(server.clone())).await.unwrap().is_none());
-        let listener = UnixListener::bind(&path).unwrap();
-        // The thread ends with the connection.
-        std::thread::spawn(move || {
-            let (mut client, _) = listener.accept().unwrap();
-            let mut buffer = [0; 1024];
-            while let Ok(length @ 1..) = client.read(&mut buffer) {
-                // Each command begins with an asterisk.
-                let commands = buffer[..length].iter().filter(|byte| **byte == b'*').count();
-                if client.write_all("+OK\r\n".repeat(commands).as_bytes()).is_err() {
-                    break;
-                }
-            }
-        });
-        let (_connection, address) = open_default(Ok(server)).await.unwrap().unwrap();
-        assert_eq!(address, format!("unix:{}", path.display()));
-    }
-}
+mod tests;

@@ -212,6 +212,15 @@ fn profiles_say_which_agq_is_meant() {
     let listed = agx(&lab, &["profile", "list", "--json"]).expect(0).data();
     assert_eq!((listed[0]["name"].as_str(), listed[0]["in_use"].as_bool()), (Some("one"), Some(true)));
     agx(&lab, &["plan", "list"]).expect(0);
+    let other = lab.file("other", &"0".repeat(64)).display().to_string();
+    let list = |options: &[&str]| {
+        let mut command = lab.command("agx");
+        command.env("AGX_HOME", lab.path().join("home")).args(options).args(["plan", "list"]);
+        Ran::from(command.env("AGQ_SESSION_KEY_FILE", &other).env("AGQ_CA", "ca.crt").output().unwrap())
+    };
+    list(&[]).expect(0);
+    list(&["--profile", "two"]).expect(0);
+    assert!(list(&["--session-key-file", &other]).expect(3).err.contains("refused the session key"));
     agx(&lab, &["profile", "use", "two"]).expect(0);
     agx(&lab, &["profile", "remove", "one"]).expect(0);
     let gone = agx(&lab, &["--profile", "one", "plan", "list"]).expect(2);

@@ -135,7 +135,9 @@ fn config(server: &ServerArgs, args: &McpArgs) -> Result<String> {
     words.extend(options.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?))));
     let program = std::env::current_exe().map_or_else(|_| "agx".into(), |path| path.display().to_string());
     let home = std::env::var("AGX_HOME").ok().map(|home| ("AGX_HOME", home));
-    let env: BTreeMap<_, _> = server.variables()?.into_iter().chain(home).collect();
+    let settings = server.settings()?;
+    words.extend(settings.arguments);
+    let env: BTreeMap<_, _> = settings.variables.into_iter().chain(home).collect();
     let config = json!({"mcpServers": {"agenix": {"command": program, "args": words, "env": env}}});
     Ok(format!("{}\n", serde_json::to_string_pretty(&config).unwrap_or_default()))
 }
