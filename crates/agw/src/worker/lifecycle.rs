@@ -83,8 +83,10 @@ impl Lifecycle {
             SignalAction::Force => return LifecycleEvent::Force,
             SignalAction::Reload => {
                 info!("searching PATH again");
-                if let Err(error) = self.admission.reload() {
-                    error!("SIGHUP: the policy or the trust file was not reloaded, because {error:#}");
+                for (name, error) in self.admission.reload() {
+                    error!(
+                        "SIGHUP: the {name} stays as it was, because the new one cannot be used: {error:#}"
+                    );
                 }
                 self.rescan.send();
             }

@@ -182,10 +182,12 @@ impl Admission {
         self.worker_id.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the policy and the trust file again. A wrong one stays as it was.
-    pub(crate) fn reload(&self) -> anyhow::Result<()> {
-        self.reload_policy()?;
-        self.trust.as_ref().map_or(Ok(()), Trust::reload)
+    /// Reads the policy and the trust file again, each also after a fault of the other. A wrong one
+    /// stays as it was. Returns the names and faults of those.
+    pub(crate) fn reload(&self) -> Vec<(&'static str, anyhow::Error)> {
+        let trust = self.trust.as_ref().map_or(Ok(()), Trust::reload);
+        let read = [("policy", self.reload_policy()), ("trust file", trust)];
+        read.into_iter().filter_map(|(name, read)| Some((name, read.err()?))).collect()
     }
 
     fn reload_policy(&self) -> anyhow::Result<()> {

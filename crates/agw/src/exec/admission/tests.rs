@@ -2,10 +2,11 @@
 
 use std::{ffi::OsStr, fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
+use agenix_order::SigningKey;
 use agenix_protocol::documents::{Plan, parse};
 use serde_json::value::RawValue;
 
-use super::{Admission, Allowed, AskedPlans, Refusal, denied::Denied};
+use super::{Admission, Allowed, AskedPlans, Refusal, TrustSettings, denied::Denied};
 use crate::exec::programs::Programs;
 
 const POLICY: &str = r#"
@@ -123,11 +124,48 @@ fn reload_applies_to_plans_that_were_judged_before() {
     let admit = || admission.admit(&plan, raw("{}"), &Programs::default());
     assert!(admit().is_ok());
     fs::write(dir.path().join("policy.toml"), "version = 1").unwrap();
-    admission.reload().unwrap();
+    assert_eq!(faults(&admission), [""; 0]);
     assert!(admit().is_err());
     fs::write(dir.path().join("policy.toml"), "version = 2").unwrap();
-    let error = format!("{:#}", admission.reload().unwrap_err());
-    assert!(error.contains("version: 2 is not supported") && admit().is_err(), "{error}");
+    let faults = faults(&admission);
+    assert!(faults[0].contains("version: 2 is not supported") && admit().is_err(), "{faults:?}");
+}
+
+/// Reads the files of `admission` again, and returns the faults.
+fn faults(admission: &Admission) -> Vec<String> {
+    admission.reload().into_iter().map(|(name, error)| format!("{name}: {error:#}")).collect()
+}
+
+fn write_trust(dir: &Path, profile: &str) {
+    let key = SigningKey::from_seed(&[1; 32]).public();
+    let text = format!("[signers.ci]\nkey = \"{key}\"\nprofile = \"{profile}\"\n");
+    fs::write(dir.join("trust.toml"), text).unwrap();
+}
+
+#[test]
+fn reload_applies_the_trust_file_in_spite_of_a_wrong_policy_and_the_reverse() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = |text: &str| fs::write(dir.path().join("policy.toml"), text).unwrap();
+    write_trust(dir.path(), "first");
+    let file = dir.path().join("trust.toml");
+    let settings = TrustSettings { file: file.clone(), cluster: "prod".into(), serials: None };
+    let admission = admission(dir.path(), POLICY).with_trust(Some(settings)).unwrap();
+    assert_eq!(admission.trusted_profiles(), ["first"]);
+    let of_another_profile = format!("profile = \"builder\"\n{POLICY}");
+    for (wrong, profile) in [("version = 2", "second"), (&*of_another_profile, "third")] {
+        policy(wrong);
+        write_trust(dir.path(), profile);
+        let faults = faults(&admission);
+        assert!(faults.len() == 1 && faults[0].starts_with("policy: "), "{faults:?}");
+        assert_eq!(admission.trusted_profiles(), [profile]);
+    }
+    policy("version = 1");
+    fs::write(&file, "[signers").unwrap();
+    let faults = faults(&admission);
+    assert!(faults.len() == 1 && faults[0].starts_with("trust file: "), "{faults:?}");
+    assert_eq!(admission.trusted_profiles(), ["third"], "the file stays as it was");
+    let cat = plan(r#"{"task_number": 1, "command": "cat"}"#);
+    assert!(admission.admit(&cat, raw("{}"), &Programs::default()).is_err(), "the policy is the new one");
 }
 
 #[test]
