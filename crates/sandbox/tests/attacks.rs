@@ -192,6 +192,13 @@ const ATTACKS: &[Attack] = &[
         inside: "started\n",
     },
     Attack {
+        name: "24 limits another process",
+        programs: &["/usr/bin/prlimit", "/bin/sleep"],
+        script: "sleep 1000 & prlimit --pid $! --core=0:0 && echo limited || echo denied; kill $!",
+        outside: Some("limited\n"),
+        inside: "denied\n",
+    },
+    Attack {
         name: "26 reads the processes of others",
         programs: &["/bin/cat"],
         script: "cat /proc/{pid}/cmdline > /dev/null && echo READ; echo end",

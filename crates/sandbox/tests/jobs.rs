@@ -156,6 +156,25 @@ fn scratch_is_empty_for_the_next_job() {
 }
 
 #[test]
+fn job_changes_neither_the_limits_nor_the_scratch_mode_of_the_next_one() {
+    let mut sandbox = Sandbox::reader();
+    sandbox.begin(&["/bin/sh", "/bin/chmod", "/usr/bin/prlimit"]);
+    let script = "prlimit --pid 1 --fsize=0:0 || echo denied; chmod 500 .";
+    assert_eq!(sandbox.run(&["/bin/sh", "-c", script]).stdout, "denied\n");
+    sandbox.supervisor.clean().unwrap();
+    let next = sandbox.job(&["/bin/sh", "-c", "echo written > f; read line < f; echo $line"]);
+    assert_eq!(next.stdout, "written\n", "{next:?}");
+}
+
+#[test]
+fn task_may_limit_itself() {
+    for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
+        let ended = sandbox.job(&["/bin/sh", "-c", "ulimit -f 8 && ulimit -f"]);
+        assert_eq!(ended.stdout, "8\n", "{ended:?}");
+    }
+}
+
+#[test]
 fn supervisor_without_namespaces_serves_one_job() {
     let mut sandbox = Sandbox::subreaper();
     sandbox.begin(&["/bin/sh"]);

@@ -44,14 +44,15 @@ fn denied_calls_fail_with_eperm_in_both_numberings() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn calls_with_denied_arguments_fail_and_others_do_not() {
-    // personality, clone with CLONE_NEWUSER, clone3, execveat of a descriptor.
+    // personality, clone with CLONE_NEWUSER, clone3, prlimit64, execveat of a descriptor.
     let script = r#"perl -e 'sub call { $! = 0; my $r = syscall(shift, @_); print $r < 0 ? $!+0 : "ok", " " }
         call(135, 0xffffffff); call(135, 0x0040000); call(56, 0x10000000 | 17, 0, 0, 0, 0); call(435, 0, 0);
+        call(302, 0, 4, 0, 0); call(302, 1, 4, 0, 0); call(302, $$ + 0, 4, 0, 0);
         open(F, "<", "/bin/sh"); my $e = ""; call(322, fileno(F), $e, 0, 0, 0x1000); my $p = fork;
         exit 0 unless $p; waitpid $p, 0; print $?'"#;
     for regime in [Regime::Namespaces, Regime::Subreaper] {
         let (ended, _) = attack(&mut sandbox(Profile::reader(), regime), &[PERL], script);
-        assert_eq!(ended.stdout, "ok 1 1 38 1 0", "{regime:?}: {ended:?}");
+        assert_eq!(ended.stdout, "ok 1 1 38 ok 1 1 1 0", "{regime:?}: {ended:?}");
     }
 }
 

@@ -7,10 +7,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::{
+    fs::{listxattr, listxattr_query, removexattr},
+    io::Errno,
+};
+
 use crate::fault::{Fault, Step};
 
 /// Bytes of a block of [`MetadataExt::blocks`].
 const BLOCK_BYTES: u64 = 512;
+/// Permissions of its user to everything, and of others to nothing.
+const MODE: u32 = 0o700;
 
 /// Checks that `scratch` is an empty directory of this user. A supervisor deletes all that is in
 /// it, so a wrong setting must not name a directory with content.
@@ -29,12 +36,13 @@ pub(crate) fn check(scratch: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Removes everything in `scratch`, and returns the bytes of the removed files. No process may
-/// change the directory meanwhile.
+/// Removes everything in `scratch`, restores its permissions, and returns the bytes of the removed
+/// files. No process may change the directory meanwhile.
 ///
 /// Directories inside are moved up before they are removed. So the depth of the tree, which a task
 /// chooses, costs neither stack nor descriptors, and no path becomes too long.
 pub(crate) fn empty(scratch: &Path) -> Result<u64, Fault> {
+    restore(scratch)?;
     let (mut bytes, mut moved) = (0, 0);
     loop {
         let entries = entries_of(scratch)?;
@@ -48,11 +56,11 @@ pub(crate) fn empty(scratch: &Path) -> Result<u64, Fault> {
                 continue;
             }
             // A task may have taken the permission to list or to change the directory.
-            fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(|error| fault(&path, error))?;
+            fs::set_permissions(&path, Permissions::from_mode(MODE)).map_err(|error| fault(&path, error))?;
             for inner in entries_of(&path)? {
                 if is_directory(&inner)? {
                     let inner = inner.path();
-                    fs::set_permissions(&inner, Permissions::from_mode(0o700))
+                    fs::set_permissions(&inner, Permissions::from_mode(MODE))
                         .map_err(|error| fault(&inner, error))?;
                     let up = unused_name(scratch, &mut moved);
                     fs::rename(&inner, up).map_err(|error| fault(&inner, error))?;
@@ -63,6 +71,22 @@ pub(crate) fn empty(scratch: &Path) -> Result<u64, Fault> {
             fs::remove_dir(&path).map_err(|error| fault(&path, error))?;
         }
     }
+}
+
+/// Restores the mode of `scratch`, and removes the extended attributes that a task can set. Files
+/// of the next job would inherit a default list of permissions.
+fn restore(scratch: &Path) -> Result<(), Fault> {
+    fs::set_permissions(scratch, Permissions::from_mode(MODE)).map_err(|error| fault(scratch, error))?;
+    let failed = |error: Errno| fault(scratch, error.into());
+    let length = match listxattr_query(scratch) {
+        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(()),
+        found => found.map_err(failed)?,
+    };
+    let mut names = vec![0_u8; length];
+    let length = listxattr(scratch, &mut names[..]).map_err(failed)?;
+    let is_of_user = |name: &&[u8]| name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_");
+    let mut names = names[..length].split(|byte| *byte == 0).filter(is_of_user);
+    names.try_for_each(|name| removexattr(scratch, name).map_err(failed))
 }
 
 fn entries_of(directory: &Path) -> Result<Vec<DirEntry>, Fault> {
@@ -97,9 +121,11 @@ fn fault(path: &Path, error: io::Error) -> Fault {
 mod tests {
     use std::{
         fs::{self, Permissions},
-        os::unix::fs::{PermissionsExt, symlink},
+        os::unix::fs::{MetadataExt, PermissionsExt, symlink},
         path::PathBuf,
     };
+
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
 
     use super::{check, empty};
 
@@ -119,6 +145,30 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         assert_eq!(fs::read_to_string(kept).unwrap(), "kept");
         assert_eq!(empty(dir.path()), Ok(0));
+    }
+
+    #[test]
+    fn scratch_gets_its_mode_back_and_loses_its_attributes() {
+        // Denies everything to everybody (acl(5), version 2): owner, group and others.
+        const DEFAULT_ACL: &[u8] = b"\x02\0\0\0\x01\0\0\0\xff\xff\xff\xff\
+            \x04\0\0\0\xff\xff\xff\xff\x20\0\0\0\xff\xff\xff\xff";
+        let attributes = [("user.left", &b"x"[..]), ("system.posix_acl_default", DEFAULT_ACL)];
+        for has_content in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            if has_content {
+                fs::write(dir.path().join("file"), "").unwrap();
+            }
+            for (name, value) in attributes {
+                // Some file systems have no attributes.
+                let _is_set = setxattr(dir.path(), name, value, XattrFlags::empty());
+            }
+            fs::set_permissions(dir.path(), Permissions::from_mode(0o500)).unwrap();
+            empty(dir.path()).unwrap();
+            assert_eq!(dir.path().metadata().unwrap().mode() & 0o7777, 0o700);
+            for (name, _) in attributes {
+                assert!(getxattr(dir.path(), name, &mut [0_u8; 64]).is_err(), "{name}");
+            }
+        }
     }
 
     #[test]

@@ -74,6 +74,10 @@ fn filters(has_network: bool) -> Result<[(Rules, i32); 2], BackendError> {
         (0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, PERSONALITY_QUERY),
     ])?;
     deny(&mut denied, libc::SYS_personality, vec![personality]);
+    // Programs and C libraries name themselves by 0. The supervisor, whose limits the tasks of
+    // later jobs inherit, has the same user.
+    let other_process = rule([(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)])?;
+    deny(&mut denied, libc::SYS_prlimit64, vec![other_process]);
     // The filter cannot see the flags of clone3. Without it, C libraries use clone.
     let mut absent = Rules::new();
     deny(&mut absent, libc::SYS_clone3, Vec::new());

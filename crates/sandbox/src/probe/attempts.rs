@@ -23,7 +23,7 @@ use nix::{
 use rustix::{
     fs::MemfdFlags,
     mount::FsOpenFlags,
-    process::{setsid, test_kill_process},
+    process::{getppid, prlimit, setsid, test_kill_process},
     thread::{CapabilitySet, CapabilitySets, no_new_privs, set_capabilities},
 };
 
@@ -237,10 +237,17 @@ fn privileges(_: &Targets) -> io::Result<Vec<(&'static str, bool)>> {
 
 fn kernel_surface(_: &Targets) -> io::Result<Vec<(&'static str, bool)>> {
     let is_denied = |error| error == rustix::io::Errno::PERM;
+    // The limit of the supervisor is the same.
+    let nothing = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+    let limit = |process| prlimit(Some(process), rustix::process::Resource::Core, nothing);
     Ok(vec![
         ("creates a user namespace", unshare(CloneFlags::CLONE_NEWUSER) == Err(Errno::EPERM)),
         ("opens a file system", rustix::mount::fsopen("tmpfs", FsOpenFlags::empty()).is_err_and(is_denied)),
         ("traces itself", ptrace::traceme() == Err(Errno::EPERM)),
+        (
+            "limits the supervisor",
+            getppid().is_some_and(|supervisor| limit(supervisor).is_err_and(is_denied)),
+        ),
     ])
 }
 

@@ -64,6 +64,26 @@ fn signals() -> Vec<Attack> {
         )
         .not_tried_outside(HARMFUL)
         .ends(0, "end\n"),
+        Attack::script(
+            24,
+            "limits another process of the same user",
+            "kernel_surface",
+            (&["prlimit"], "prlimit --pid {decoy} --core=0:0 && echo LIMITED; echo end"),
+        )
+        .prints_outside("LIMITED\n")
+        .ends(0, "end\n"),
+        Attack::script(
+            24,
+            "limits the worker, its supervisors and another job",
+            "kernel_surface",
+            (
+                &["prlimit"],
+                "for p in {worker} {supervisor} {victim} 1 $PPID; do
+                    prlimit --pid $p --cpu=1:1 && echo LIMITED; done; echo end",
+            ),
+        )
+        .not_tried_outside(HARMFUL)
+        .ends(0, "end\n"),
         #[cfg(target_arch = "x86_64")]
         Attack::perl(
             24,
