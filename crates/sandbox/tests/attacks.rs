@@ -11,7 +11,7 @@ use std::{
     net::{TcpListener, UdpSocket},
     os::{
         linux::net::SocketAddrExt,
-        unix::net::{SocketAddr, UnixListener},
+        unix::net::{SocketAddr, UnixDatagram, UnixListener},
     },
     path::Path,
     process::Command,
@@ -33,6 +33,7 @@ struct Targets {
     _abstract: UnixListener,
     tcp: TcpListener,
     udp: UdpSocket,
+    datagrams: UnixDatagram,
 }
 
 impl Targets {
@@ -48,6 +49,9 @@ impl Targets {
         everyone("secret");
         let unix = UnixListener::bind(dir.path().join("socket")).unwrap();
         everyone("socket");
+        let datagrams = UnixDatagram::bind(dir.path().join("datagrams")).unwrap();
+        datagrams.set_nonblocking(true).unwrap();
+        everyone("datagrams");
         let name = format!("{ABSTRACT}-{}", dir.path().display());
         let address = SocketAddr::from_abstract_name(name).unwrap();
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -59,6 +63,7 @@ impl Targets {
             _abstract: abstract_name,
             tcp: TcpListener::bind("127.0.0.1:0").unwrap(),
             udp,
+            datagrams,
         }
     }
 
@@ -67,6 +72,7 @@ impl Targets {
         text.replace("{secret}", &path("secret"))
             .replace("{open}", &path("open"))
             .replace("{socket}", &path("socket"))
+            .replace("{datagrams}", &path("datagrams"))
             .replace("{abstract}", &format!("{ABSTRACT}-{}", self.dir.path().display()))
             .replace("{tcp}", &self.tcp.local_addr().unwrap().port().to_string())
             .replace("{udp}", &self.udp.local_addr().unwrap().port().to_string())
@@ -75,13 +81,14 @@ impl Targets {
 
     /// Returns true if a packet has arrived.
     fn has_packet(&self) -> bool {
-        match self.udp.recv(&mut [0; 16]) {
+        let received = [self.udp.recv(&mut [0; 16]), self.datagrams.recv(&mut [0; 16])];
+        received.into_iter().any(|received| match received {
             Ok(_) => true,
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::WouldBlock);
                 false
             }
-        }
+        })
     }
 }
 
@@ -166,6 +173,14 @@ const ATTACKS: &[Attack] = &[
         script: r#"perl -MSocket -e 'socket(S, PF_UNIX, SOCK_STREAM, 0) && connect(S, sockaddr_un("{socket}"))
             ? print "connected\n" : print $!+0, "\n"'"#,
         outside: Some("connected\n"),
+        inside: "1\n",
+    },
+    Attack {
+        name: "10 sends to a Unix socket by a pair of sockets",
+        programs: &[PERL],
+        script: r#"perl -MSocket -e 'socketpair(A, B, PF_UNIX, SOCK_DGRAM, 0) && send(A, "x", 0, sockaddr_un("{datagrams}"))
+            ? print "sent\n" : print $!+0, "\n"'"#,
+        outside: Some("sent\n"),
         inside: "1\n",
     },
     Attack {
@@ -275,8 +290,8 @@ fn attacks_fail_inside_and_succeed_outside() {
             assert!(found.contains(expected), "{}, outside: {found}", attack_.name);
             assert!(!found.contains("denied"), "{}, outside: {found}", attack_.name);
         }
-        let is_udp = attack_.script.contains("{udp}");
-        assert_eq!(targets.has_packet(), is_udp, "{}, outside", attack_.name);
+        let sends = ["{udp}", "{datagrams}"].iter().any(|target| attack_.script.contains(target));
+        assert_eq!(targets.has_packet(), sends, "{}, outside", attack_.name);
         for regime in [Regime::Namespaces, Regime::Subreaper] {
             // Without a PID namespace, tasks get no /proc.
             if regime == Regime::Subreaper && attack_.name.starts_with("32 ") {

@@ -56,6 +56,24 @@ fn calls_with_denied_arguments_fail_and_others_do_not() {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn pairs_of_sockets_are_those_that_stay_connected() {
+    use agenix_sandbox::profile::Network;
+
+    // Streams, packets in sequence, both with flags, datagrams, raw sockets, other families.
+    let script = r#"perl -e 'my $pair = "\0" x 8; for ([1, 1], [1, 5], [1, 0x80801], [1, 0x80805], [1, 2], [1, 0x80802],
+        [1, 3], [1, 0x80803], [2, 2], [2, 1], [16, 3], [38, 5]) {
+        $! = 0; my $r = syscall(53, @$_, 0, $pair); print $r < 0 ? $!+0 : "ok", " " }'"#;
+    for network in [Network::Off, Network::On] {
+        for regime in [Regime::Namespaces, Regime::Subreaper] {
+            let profile = Profile { network, ..Profile::reader() };
+            let (ended, _) = attack(&mut sandbox(profile, regime), &[PERL], script);
+            assert_eq!(ended.stdout, "ok ok ok ok 1 1 1 1 1 1 1 1 ", "{regime:?}, {network:?}: {ended:?}");
+        }
+    }
+}
+
 #[test]
 fn threads_work_without_clone3() {
     let script = "seq 300000 | sort -n --parallel=4 -S 64M | tail -n 1";

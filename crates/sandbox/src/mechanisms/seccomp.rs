@@ -35,6 +35,8 @@ const NAMESPACE_FLAGS: [u64; 7] =
 const TERMINAL_REQUESTS: [u64; 2] = [0x5412, 0x541c];
 /// `AT_EMPTY_PATH`: executes a descriptor instead of a path.
 const EMPTY_PATH: u64 = 0x1000;
+/// Bits of the type of a socket.
+const TYPE_OF_SOCKET: u64 = 0xf;
 /// Argument of personality(2) that only asks.
 const PERSONALITY_QUERY: u64 = 0xffff_ffff;
 
@@ -61,6 +63,7 @@ fn filters(has_network: bool) -> Result<[(Rules, i32); 2], BackendError> {
         deny(&mut denied, number, Vec::new());
     }
     deny(&mut denied, libc::SYS_socket, socket_rules(has_network)?);
+    deny(&mut denied, libc::SYS_socketpair, pair_rules()?);
     let namespaces =
         NAMESPACE_FLAGS.map(|flag| rule([(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag)]));
     deny(&mut denied, libc::SYS_clone, namespaces.into_iter().collect::<Result<_, _>>()?);
@@ -94,6 +97,19 @@ fn socket_rules(has_network: bool) -> Result<Vec<SeccompRule>, BackendError> {
         (0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, family)
     };
     Ok(vec![rule([differs(libc::AF_INET), differs(libc::AF_INET6)])?])
+}
+
+/// Returns the rules that deny pairs of sockets: all but Unix streams and Unix packets in sequence,
+/// which stay connected to each other. A Unix datagram socket, as which the kernel treats a raw
+/// one, can send to every other one by its path.
+fn pair_rules() -> Result<Vec<SeccompRule>, BackendError> {
+    let family = (0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, u64::from(libc::AF_UNIX.unsigned_abs()));
+    let of_type = |kind: i32| {
+        // The other bits are flags.
+        let operator = SeccompCmpOp::MaskedEq(TYPE_OF_SOCKET);
+        rule([(1, SeccompCmpArgLen::Dword, operator, u64::from(kind.unsigned_abs()))])
+    };
+    Ok(vec![rule([family])?, of_type(libc::SOCK_DGRAM)?, of_type(libc::SOCK_RAW)?])
 }
 
 fn rule<const N: usize>(

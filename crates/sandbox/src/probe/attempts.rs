@@ -186,6 +186,8 @@ fn unix_sockets(targets: &Targets) -> io::Result<Vec<(&'static str, bool)>> {
     Ok(vec![
         ("connects to a Unix socket", UnixStream::connect(&targets.socket).is_err()),
         ("opens a Unix socket", UnixDatagram::unbound().is_err()),
+        // Each of the two could send to other sockets by their paths.
+        ("opens a pair of Unix datagram sockets", UnixDatagram::pair().is_err()),
     ])
 }
 

@@ -46,6 +46,15 @@ fn sockets() -> Vec<Attack> {
         .prints_outside("connected\n")
         .ends(0, "1\n"),
         Attack::perl(
+            10,
+            "sends to a Unix socket by a pair of sockets",
+            "unix_sockets",
+            r#"use Socket; socketpair(A, B, PF_UNIX, SOCK_DGRAM, 0) && send(A, "x", 0, sockaddr_un("{datagrams}"))
+            ? print "sent\n" : print $!+0, "\n""#,
+        )
+        .prints_outside("sent\n")
+        .ends(0, "1\n"),
+        Attack::perl(
             11,
             "connects to an abstract Unix socket",
             "unix_sockets",

@@ -9,7 +9,7 @@ use std::{
         linux::net::SocketAddrExt,
         unix::{
             fs::{PermissionsExt, chown},
-            net::{SocketAddr, UnixListener},
+            net::{SocketAddr, UnixDatagram, UnixListener},
         },
     },
     path::{Path, PathBuf},
@@ -30,6 +30,7 @@ pub(super) struct Targets {
     udp: UdpSocket,
     unix: UnixListener,
     abstract_name: UnixListener,
+    datagrams: UnixDatagram,
     /// Connection that a worker inherits.
     _inherited: [TcpStream; 2],
 }
@@ -51,6 +52,9 @@ impl Targets {
         }
         let unix = UnixListener::bind(dir.join("readable/socket")).unwrap();
         fs::set_permissions(dir.join("readable/socket"), Permissions::from_mode(0o777)).unwrap();
+        let datagrams = UnixDatagram::bind(dir.join("readable/datagrams")).unwrap();
+        fs::set_permissions(dir.join("readable/datagrams"), Permissions::from_mode(0o777)).unwrap();
+        datagrams.set_nonblocking(true).unwrap();
         let address = SocketAddr::from_abstract_name(abstract_name(&dir)).unwrap();
         let abstract_name = UnixListener::bind_addr(&address).unwrap();
         let (tcp, udp) = (TcpListener::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
@@ -62,7 +66,7 @@ impl Targets {
         udp.set_nonblocking(true).unwrap();
         unix.set_nonblocking(true).unwrap();
         abstract_name.set_nonblocking(true).unwrap();
-        let targets = Self { dir, user, tcp, udp, unix, abstract_name, _inherited: inherited };
+        let targets = Self { dir, user, tcp, udp, unix, abstract_name, datagrams, _inherited: inherited };
         targets.renew();
         targets
     }
@@ -102,6 +106,7 @@ impl Targets {
             .replace("{outside}", &path("outside"))
             .replace("{readable}", &path("readable"))
             .replace("{socket}", &path("readable/socket"))
+            .replace("{datagrams}", &path("readable/datagrams"))
             .replace("{early}", &path("early"))
             .replace("{scratch}", &path("scratch"))
             .replace("{abstract}", &abstract_name(&self.dir))
@@ -133,6 +138,7 @@ impl Targets {
             ("UDP", is_reached(self.udp.recv(&mut [0; 16]).map(drop))),
             ("Unix", is_reached(self.unix.accept().map(drop))),
             ("abstract Unix", is_reached(self.abstract_name.accept().map(drop))),
+            ("Unix datagrams", is_reached(self.datagrams.recv(&mut [0; 16]).map(drop))),
         ];
         all.into_iter().filter(|(_, is_reached)| *is_reached).map(|(name, _)| name).collect()
     }
