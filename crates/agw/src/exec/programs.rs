@@ -25,7 +25,7 @@ const MAX_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Programs {
-    /// Each program at the place where PATH finds it first.
+    /// Absolute path of the place where PATH finds each program first.
     programs: BTreeMap<String, PathBuf>,
     /// Programs whose names agq would refuse.
     left_out: Vec<PathBuf>,
@@ -41,6 +41,8 @@ impl Programs {
         let is_allowed = |name: &String| allowed.is_none_or(|allowed| allowed.contains(name));
         let (mut programs, mut bytes, mut left_out) = (BTreeMap::new(), 0, Vec::new());
         for directory in std::env::split_paths(path) {
+            // A task has another working directory, to which a relative path would refer.
+            let Ok(directory) = std::path::absolute(directory) else { continue };
             for (name, path) in programs_in(&directory).into_iter().filter(|(name, _)| is_allowed(name)) {
                 if programs.contains_key(&name) {
                     continue;
@@ -175,6 +177,21 @@ mod tests {
         assert_eq!(narrowed.path("sort"), Some(dir.path().join("sort").as_path()));
         assert_eq!((narrowed.path("agx-ocr"), narrowed.path("jq")), (None, None));
         assert_eq!(narrowed.missing, ["jq"]);
+    }
+
+    #[test]
+    fn programs_of_a_relative_directory_have_absolute_paths() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("tool");
+        fs::write(&program, "").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let cwd = std::env::current_dir().unwrap();
+        let to_root: std::path::PathBuf = cwd.components().skip(1).map(|_| "..").collect();
+        let relative = to_root.join(dir.path().strip_prefix("/").unwrap());
+        let found = Programs::find(relative.as_os_str(), None);
+        let path = found.path("tool").unwrap();
+        assert!(relative.is_relative() && path.is_absolute(), "{}", path.display());
+        assert_eq!(path.canonicalize().unwrap(), program.canonicalize().unwrap());
     }
 
     #[cfg(target_os = "linux")]
