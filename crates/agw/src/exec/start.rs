@@ -229,9 +229,8 @@ async fn start(
         Stderr::File(path) if launcher.opens_files() => (None, Output::Path(path)),
         Stderr::File(path) => {
             let file = user_files::create(command, "stderr", path)?;
-            if command.idle_timeout.is_some() {
-                written.files.push(Arc::new(file.try_clone()?.into()));
-            }
+            // The idle timeout may be that of another task of the stage.
+            written.files.push(Arc::new(file.try_clone()?.into()));
             (None, Output::Descriptor(file.into()))
         }
         Stderr::Stdout => (None, Output::Stdout),

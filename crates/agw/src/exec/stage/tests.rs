@@ -16,7 +16,10 @@ use rustix::{
     process::{WaitId, WaitIdOptions, waitid},
 };
 
-use super::{ExecContext, LiveOutput, Stage, TaskInputs, TaskResult, UnendedProcess, append, name_unended};
+use super::{
+    ExecContext, LiveOutput, Stage, TaskInputs, TaskResult, UnendedProcess, append, name_unended,
+    start_with_retry,
+};
 use crate::exec::{
     cancel::CancelToken,
     job_mark::JobMark,
@@ -50,12 +53,15 @@ async fn run(
     patterns: Option<&Arc<Patterns>>,
 ) -> (Result<Vec<TaskResult>, TaskResult>, TaskInputs) {
     let (mark, mut inputs) = (JobMark::new(), TaskInputs::default());
-    let launcher =
-        Launcher { mark: &mark, sandbox: None, patterns, processor: None, record: None, resources: None };
+    let launcher = launcher(&mark, patterns);
     let stage = Stage { commands, pipefail: true };
     let (cancel, live_output) = (CancelToken::default(), LiveOutput::default());
     let ran = super::run(&stage, context, (&mut inputs, launcher), (&cancel, &live_output)).await;
     (ran, inputs)
+}
+
+fn launcher<'j>(mark: &'j JobMark, patterns: Option<&'j Arc<Patterns>>) -> Launcher<'j> {
+    Launcher { mark, sandbox: None, patterns, processor: None, record: None, resources: None }
 }
 
 fn context(spool: &Path) -> ExecContext {
@@ -76,6 +82,20 @@ async fn stage_that_cannot_be_started_has_ended_its_processes() {
     assert_eq!(ran.unwrap_err().exit_code, 127);
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     assert_eq!(waitid(WaitId::All, options).unwrap_err(), Errno::CHILD, "no child is left");
+}
+
+#[tokio::test]
+async fn stderr_in_a_file_counts_for_the_idle_timeout_of_another_task() {
+    let dir = tempfile::tempdir().unwrap();
+    let (context, mark, cancel) = (context(dir.path()), JobMark::new(), CancelToken::default());
+    let shell = shell(dir.path(), "echo 12345 >&2", Stdout::Spool);
+    let command = StageCommand { stderr: Stderr::File("progress".into()), ..shell };
+    let inputs = (&TaskInputs::default(), launcher(&mark, None));
+    let started = start_with_retry(&command, None, &context, inputs, &cancel).await;
+    let Ok((mut started, _)) = started else { panic!("the shell has not been started") };
+    started.wait(Duration::ZERO).await.unwrap();
+    let sizes = started.written.files.iter().map(|file| file.metadata().unwrap().len());
+    assert_eq!(sizes.sum::<u64>(), 6);
 }
 
 #[tokio::test]
