@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum Property {
     /// Reads only files of the profile and of the system.
     FilesRead,
-    /// Writes only files of the profile and of its scratch directory.
+    /// Writes, creates, moves and deletes only files of the profile and of its scratch directory.
+    /// Modes, owners, times and extended attributes of other files of its user are not protected.
     FilesWrite,
     /// Executes only the programs that its job names.
     Exec,

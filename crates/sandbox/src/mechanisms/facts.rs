@@ -50,7 +50,11 @@ fn mechanism(property: Property, profile: &Profile, facts: Facts) -> Result<Stri
     let signals =
         || facts.landlock.filter(|_| facts.scopes_signals).map(|version| format!("Landlock {version}"));
     match property {
-        Property::FilesRead | Property::FilesWrite => landlock().ok_or_else(no_landlock),
+        Property::FilesRead => landlock().ok_or_else(no_landlock),
+        // Landlock has no rights for chmod(2), chown(2), utimensat(2) and setxattr(2).
+        Property::FilesWrite => landlock()
+            .map(|by| format!("{by}, without modes, owners, times and attributes"))
+            .ok_or_else(no_landlock),
         Property::Exec if profile.execute == Execute::Any => Err(permitted("execute = \"any\"")),
         Property::Exec => both([landlock(), filter()], no_landlock_or_filter(facts)),
         Property::Network if profile.network == Network::On => Err(permitted("network = \"on\"")),
@@ -178,6 +182,14 @@ mod tests {
         assert_eq!(by(without_group), "resource limits");
         let shared = by(Facts { has_namespaces: false, ..without_group });
         assert_eq!(shared, "resource limits, processes counted for all jobs together");
+    }
+
+    #[test]
+    fn report_names_what_landlock_does_not_protect() {
+        let enforced = report(&Profile::reader(), ALL).enforced;
+        assert_eq!(enforced[&Property::FilesRead], "Landlock 6");
+        let written = &enforced[&Property::FilesWrite];
+        assert_eq!(written, "Landlock 6, without modes, owners, times and attributes");
     }
 
     #[test]

@@ -182,6 +182,14 @@ fn writes() -> Vec<Attack> {
         .ends(0, "denied\ndenied\ndenied\ndenied\ndenied\ndenied\ndenied\n"),
         Attack::script(
             7,
+            "changes the mode of a file of its user",
+            "files_write",
+            (&["chmod"], "chmod 600 {secret}"),
+        )
+        .outside(Outside::Changes)
+        .stopped(Stopped::NotEnforced("Landlock has no right for modes, owners, times and attributes")),
+        Attack::script(
+            7,
             "writes files that a later job reads in its home",
             "leftovers",
             (
