@@ -96,8 +96,8 @@ pub(crate) async fn run<'f>(
     }
     read.admission.mark(&mut results);
     if let Some(record) = &read.record {
-        let large = live_output.larger_than(context.kept_bytes as u64);
         make_room(&mut results);
+        let large = live_output.larger_than(context.kept_bytes as u64, &results);
         record.sign(job, context.admission.worker_id(), large, &mut results).await;
     }
     finished(job, reason, results)

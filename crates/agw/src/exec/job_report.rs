@@ -7,15 +7,16 @@ use agenix_protocol::{
 };
 use serde_json::value::RawValue;
 
-use crate::exec::result_size::fit;
+use crate::exec::result_size::{NAME_BYTES, fit};
 
 /// Returns the report of a job that has ended: failed, if there is an error.
 pub(crate) fn finished(job: &JobDocument, error: Option<String>, mut results: Vec<TaskResult>) -> JobUpdate {
+    let most = MAX_UPDATE_BYTES.saturating_sub(results.len() * NAME_BYTES);
     JobUpdate {
         status: Some(if error.is_none() { Status::Completed } else { Status::Failed }),
         attempt: Some(job.attempt),
         error,
-        task_results: Some(fit(&mut results, MAX_UPDATE_BYTES)),
+        task_results: Some(fit(&mut results, most)),
         ..JobUpdate::default()
     }
 }
@@ -37,6 +38,18 @@ pub(super) fn reason(result: &TaskResult) -> String {
     let last_line = stderr.lines().rev().find(|line| !line.trim().is_empty());
     let last_line = last_line.map(|line| format!(": {}", line.trim().chars().take(300).collect::<String>()));
     format!("Task {number} ({command}) {how}{}", last_line.unwrap_or_default())
+}
+
+/// Returns the results of an update if one of their streams is truncated, otherwise none.
+pub(crate) fn truncated_results(update: &JobUpdate) -> Vec<TaskResult> {
+    let json = update.task_results.as_deref().map_or("[]", RawValue::get);
+    // Most updates are not parsed. The text of a stream has no unescaped quotes.
+    let fields = [r#""stdout_truncated":true"#, r#""stderr_truncated":true"#];
+    if fields.iter().any(|field| json.contains(field)) {
+        parse(json.as_bytes()).unwrap_or_default()
+    } else {
+        Vec::new()
+    }
 }
 
 /// Names the blobs of uploaded streams in the results of an update.
@@ -64,9 +77,13 @@ pub(crate) fn shrunk(update: JobUpdate, most: usize) -> JobUpdate {
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::{CapturedOutput, TaskResult};
+    use agenix_protocol::{
+        blob::{BlobHash, OutputStream},
+        documents::{CapturedOutput, JobDocument, TaskResult, parse, to_json},
+        limits::MAX_UPDATE_BYTES,
+    };
 
-    use super::reason;
+    use super::{finished, name_blobs, reason, truncated_results};
 
     fn result(exit_code: i32, stderr: &str) -> TaskResult {
         let stderr = CapturedOutput::whole(stderr.into());
@@ -85,5 +102,27 @@ mod tests {
         assert_eq!(reason(&late), "Task 2 timed out");
         let idle = TaskResult { idle_timed_out: true, ..late };
         assert_eq!(reason(&idle), "Task 2 timed out, because nothing was written for the idle timeout");
+    }
+
+    #[test]
+    fn streams_that_the_size_of_a_report_truncates_are_the_ones_that_are_named() {
+        let job = br#"{"job_id":"j","action_id":"a","plan_id":"p","plan":{},"inputs":{},"attempt":1}"#;
+        let job: JobDocument = parse(job).unwrap();
+        assert!(truncated_results(&finished(&job, None, vec![result(0, "short")])).is_empty());
+        // With the name of one blob, these results would no longer fit.
+        let stdout = CapturedOutput::inline(b"first".to_vec(), 9_000_000);
+        let mut results = vec![TaskResult { stdout, ..result(0, &"x".repeat(1_000_000)) }];
+        let room = MAX_UPDATE_BYTES - 10 - to_json(&results).len();
+        results[0].stderr = CapturedOutput::whole("x".repeat(1_000_000 + room).into());
+        assert_eq!(to_json(&results).len(), MAX_UPDATE_BYTES - 10);
+        let mut update = finished(&job, None, results);
+        let streams = [OutputStream::Stdout, OutputStream::Stderr];
+        let truncated = truncated_results(&update);
+        let is_large = |stream: &OutputStream| truncated[0].stream(*stream).is_truncated();
+        let blobs: Vec<_> =
+            streams.into_iter().filter(is_large).map(|stream| (2, stream, BlobHash([1; 32]))).collect();
+        name_blobs(&mut update, &blobs);
+        let named = truncated_results(&update);
+        assert!(streams.iter().all(|stream| !named[0].stream(*stream).is_cut()), "{blobs:?}");
     }
 }

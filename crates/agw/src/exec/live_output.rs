@@ -10,7 +10,7 @@ use std::{
 
 use agenix_protocol::{
     blob::OutputStream,
-    documents::{JobOutput, OutputChunk, OutputPosition, TaskOutput, TaskPosition, TaskStream},
+    documents::{JobOutput, OutputChunk, OutputPosition, TaskOutput, TaskPosition, TaskResult, TaskStream},
     ids::JobId,
 };
 
@@ -80,10 +80,16 @@ impl LiveOutput {
         self.lock().iter().map(|written| of(&written.stdout) + of(&written.stderr)).sum()
     }
 
-    /// Returns the streams of more than `most` bytes, except those that a later task has read.
-    pub(crate) fn larger_than(&self, most: u64) -> Vec<LargeOutput> {
+    /// Returns the streams of more than `most` bytes, and those that `results` have truncated,
+    /// except streams that a later task has read. A file that the quota has cut is no whole stream.
+    pub(crate) fn larger_than(&self, most: u64, results: &[TaskResult]) -> Vec<LargeOutput> {
         let (mut larger, tasks) = (Vec::new(), self.lock());
         let is_read = |task_number| tasks.iter().any(|later| later.reads == Some(task_number));
+        let is_truncated = |task_number: u32, stream, length: u64| {
+            let result = results.iter().find(|result| result.task_number == task_number);
+            let kept = result.map(|result| result.stream(stream));
+            kept.is_some_and(|kept| kept.is_truncated() && kept.total <= length)
+        };
         for written in &*tasks {
             let task_number = written.task_number;
             let stdout = written.stdout.as_ref().filter(|_| !is_read(task_number));
@@ -91,7 +97,7 @@ impl LiveOutput {
             for (stream, file) in streams {
                 let Some(file) = file else { continue };
                 let length = file.length();
-                if length > most {
+                if length > most || is_truncated(task_number, stream, length) {
                     larger.push(LargeOutput { task_number, stream, file: Arc::clone(file), length });
                 }
             }
@@ -164,7 +170,9 @@ mod tests {
 
     use agenix_protocol::{
         blob::OutputStream,
-        documents::{JobOutput, OutputChunk, OutputPosition, TaskPosition, TaskStream},
+        documents::{
+            CapturedOutput, JobOutput, OutputChunk, OutputPosition, TaskPosition, TaskResult, TaskStream,
+        },
     };
 
     use super::{LiveOutput, MAX_AT_ONCE, OutputStreams, SpoolFile};
@@ -218,9 +226,32 @@ mod tests {
         of(1, None, 9);
         of(2, Some(1), 5);
         of(3, None, 6);
-        let larger = live_output.larger_than(5);
+        let larger = live_output.larger_than(5, &[]);
         assert_eq!(larger.iter().map(|it| (it.task_number, it.length)).collect::<Vec<_>>(), [(3, 6)]);
-        assert_eq!(live_output.larger_than(6).len(), 0);
+        assert_eq!(live_output.larger_than(6, &[]).len(), 0);
+    }
+
+    #[test]
+    fn large_output_is_also_a_stream_that_the_results_have_truncated() {
+        let [stdout, stderr] = [9, 5].map(|bytes| {
+            let file = Arc::new(SpoolFile::from(tempfile::tempfile().unwrap()));
+            (&**file).write_all(&vec![7; bytes]).unwrap();
+            Some(file)
+        });
+        let live_output = LiveOutput::default();
+        let command = "sh".into();
+        live_output.add(OutputStreams { task_number: 1, command, reads: None, stdout, stderr });
+        let large = |stdout, stderr| {
+            let results = [TaskResult { task_number: 1, stdout, stderr, ..TaskResult::default() }];
+            let large = live_output.larger_than(9, &results);
+            large.iter().map(|it| (it.stream, it.length)).collect::<Vec<_>>()
+        };
+        let whole = |bytes| CapturedOutput::whole(vec![7; bytes]);
+        let truncated = |total| CapturedOutput::inline(vec![7; 4], total);
+        assert!(large(whole(9), whole(5)).is_empty());
+        assert_eq!(large(truncated(9), truncated(5)), [(OutputStream::Stdout, 9), (OutputStream::Stderr, 5)]);
+        // The quota has cut the file of stderr, which had 9 bytes.
+        assert_eq!(large(truncated(9), truncated(9)), [(OutputStream::Stdout, 9)]);
     }
 
     #[test]

@@ -9,6 +9,9 @@ use serde_json::value::RawValue;
 /// Number of bytes of a report that statements and names of blobs may take.
 const STATEMENT_BYTES: usize = 4 * 1024 * 1024;
 
+/// Number of bytes of a report that are left free for the names of the blobs of a task.
+pub(crate) const NAME_BYTES: usize = 256;
+
 /// Returns the results as JSON of at most `max` bytes. Larger results are truncated stream by
 /// stream, and each truncated stream is marked. If all streams are empty, the JSON may exceed
 /// `max`.

@@ -19,7 +19,8 @@ use super::{
 use crate::{
     exec::{
         cancel::CancelToken,
-        job, job_report,
+        job,
+        job_report::{self, truncated_results},
         job_resources::{JobResources, ResourceHold},
         live_output::LiveOutput,
         stages::JobProgress,
@@ -108,7 +109,7 @@ impl JobPool {
         live_output.end();
         let took = started.elapsed();
         slot.took = Some(took);
-        let large_outputs = self.large_outputs(live_output, context.kept_bytes).await;
+        let large_outputs = self.large_outputs(live_output, &update, context.kept_bytes).await;
         // The next job starts while this job is reported.
         drop(slot);
         if cancel.is_cancelled() {
@@ -121,8 +122,13 @@ impl JobPool {
 
     /// Returns the outputs that do not fit into a report. Waits while as many jobs upload as there
     /// are slots, because the files of all outputs take disk.
-    async fn large_outputs(&self, live_output: &LiveOutput, kept_bytes: usize) -> LargeOutputs {
-        let streams = live_output.larger_than(kept_bytes as u64);
+    async fn large_outputs(
+        &self,
+        live_output: &LiveOutput,
+        update: &JobUpdate,
+        kept_bytes: usize,
+    ) -> LargeOutputs {
+        let streams = live_output.larger_than(kept_bytes as u64, &truncated_results(update));
         if streams.is_empty() {
             return LargeOutputs::default();
         }
