@@ -115,6 +115,18 @@ fn run_cancels_its_job_on_ctrl_c_and_leaves_on_the_second_one() {
 }
 
 #[test]
+fn run_cancels_its_job_if_the_reader_of_its_output_exits() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    let script = "echo $$; while sleep 0.05; do echo more; done";
+    let mut run = Running::start(&mut at(&lab, &agq.address(), &["--", "sh", "-c", script]));
+    let pid: i32 = run.line().trim().parse().unwrap();
+    assert_eq!(run.end_unread(), (141, String::new()));
+    eventually("the process of the job ends", || is_gone(pid).then_some(()));
+}
+
+#[test]
 fn run_cancels_its_job_when_agq_comes_back() {
     let lab = Lab::new();
     let mut agq = lab.agq(&[]);

@@ -60,6 +60,15 @@ impl Running {
         (self.child.wait().unwrap().code().unwrap(), out, err)
     }
 
+    /// Closes stdout, and returns the exit code and the rest of stderr.
+    pub(crate) fn end_unread(self) -> (i32, String) {
+        let Self { mut child, out, mut err } = self;
+        drop(out);
+        let mut rest = String::new();
+        err.read_to_string(&mut rest).unwrap();
+        (child.wait().unwrap().code().unwrap(), rest)
+    }
+
     /// Returns the rest of stdout and stderr. Panics if the command fails.
     pub(crate) fn succeed(self) -> (String, String) {
         let (code, out, err) = self.end();

@@ -11,7 +11,7 @@ use agenix_protocol::{
 use agenix_shell::{Braces, Meaning, Placeholders, Programs, argv, compile, render};
 use clap::Args;
 use serde_json::{json, value::RawValue};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{
     command_plan::{NO_TIMEOUT_SECS, cwd, identified, ignore_queue, permitted_programs, set_cwd},
@@ -44,6 +44,8 @@ const STDIN: &str = "{{input.stdin}}";
 const KEPT_JOBS: u64 = 8;
 /// Pause before a job is cancelled again that agq did not know yet.
 const CANCEL_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum time for the request to cancel a job whose output cannot be printed.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Exit code if there is no such program, as of a shell.
 const NOT_FOUND: u8 = 127;
 /// Exit code after Ctrl-C, as of a shell.
@@ -280,8 +282,8 @@ fn plan(tasks: Vec<Task>, args: &RunArgs) -> Result<Plan> {
 }
 
 /// Submits the job, and prints its output until it has ended. Cancels a job that asks for a later
-/// attempt and has no retries left, so that agx ends with the exit code of its command. `is_sent`
-/// becomes true when agq may have the job.
+/// attempt and has no retries left, so that agx ends with the exit code of its command, and one
+/// whose output cannot be printed. `is_sent` becomes true when agq may have the job.
 async fn submit_and_follow(
     server: &Server,
     (plan, stdin): (Plan, CommandInput),
@@ -309,19 +311,34 @@ async fn submit_and_follow(
     };
     is_sent.set(true);
     agq.submit(&action).await?;
+    let followed = follow(&mut agq, action_id, args, output).await;
+    if followed.as_ref().is_err_and(|failure| !failure.is_outage()) {
+        // Nobody would see the further output, and nobody would end the job.
+        let _may_be_gone = timeout(CANCEL_TIMEOUT, agq.cancel_action(action_id)).await;
+    }
+    followed
+}
+
+/// Prints the output of the only job of the action until the job has ended.
+async fn follow(
+    agq: &mut RetryingClient,
+    action_id: &ActionId,
+    args: &RunArgs,
+    output: Output,
+) -> Result<JobStatus> {
     let wanted = LogOptions {
         follow: true,
         wait_noted_after: WAIT_NOTED_AFTER,
         max_attempts: Some(args.retries + 1),
         ..LogOptions::default()
     };
-    let job = only_job(&mut agq, action_id).await?;
-    let job = logs::of_job(&mut agq, job, &wanted, output).await?;
+    let job = only_job(agq, action_id).await?;
+    let job = logs::of_job(agq, job, &wanted, output).await?;
     if job.status.is_ended() {
         return Ok(job);
     }
     // The follower has cancelled the action. Another attempt may have begun before the request.
-    let cancelled = only_job(&mut agq, action_id).await?;
+    let cancelled = only_job(agq, action_id).await?;
     let is_same = cancelled.attempt == job.attempt && cancelled.exit_code.is_some();
     Ok(if is_same { cancelled } else { job })
 }
