@@ -52,17 +52,8 @@ impl EmbeddedCluster {
         let mut agq = ManagedProcess::start("agq", &mut agq, dir.path(), OWN)?;
         agq.wait_until_listening()?;
         let mut agw = command("agw", &key)?;
-        agw.args(["--end-with-stdin", "--agq"]).arg(address(&socket)).arg("--spool-dir").arg(dir.path());
-        let advice = if let Some(options) = sandbox {
-            agw.args(options);
-            OF_SANDBOX
-        } else {
-            agw.args(["--inherit-files", "--program-paths"]);
-            OWN
-        };
-        if let Some(jobs) = jobs {
-            agw.arg("--max-concurrent-jobs").arg(jobs.to_string());
-        }
+        agw.args(worker_args(&socket, dir.path(), jobs, sandbox));
+        let advice = if sandbox.is_some() { OF_SANDBOX } else { OWN };
         let agw = ManagedProcess::start("agw", agw.stdout(Stdio::null()), dir.path(), advice)?;
         Ok(Self { agw, agq, dir, key })
     }
@@ -87,6 +78,29 @@ impl EmbeddedCluster {
     pub(crate) fn exited(&mut self) -> Option<CliError> {
         [&mut self.agw, &mut self.agq].into_iter().find_map(ManagedProcess::exited)
     }
+}
+
+/// Returns the arguments of agw, with its spool in `dir`. The output of a job is bounded by
+/// `--spool-reserve` alone, because the worker has no other users.
+fn worker_args(socket: &Path, dir: &Path, jobs: Option<u32>, sandbox: Option<&[OsString]>) -> Vec<OsString> {
+    let mut args: Vec<OsString> = vec![
+        "--end-with-stdin".into(),
+        "--agq".into(),
+        address(socket).into(),
+        "--spool-dir".into(),
+        dir.into(),
+        "--spool-quota".into(),
+        u64::MAX.to_string().into(),
+    ];
+    match sandbox {
+        Some(options) => args.extend_from_slice(options),
+        None => args.extend(["--inherit-files", "--program-paths"].map(OsString::from)),
+    }
+    if let Some(jobs) = jobs {
+        args.push("--max-concurrent-jobs".into());
+        args.push(jobs.to_string().into());
+    }
+    args
 }
 
 /// Returns a command for one of the programs. The key and [`RESOURCES`] are its only settings in
@@ -131,4 +145,22 @@ pub(crate) fn program(name: &str) -> Result<PathBuf> {
 
 fn address(socket: &Path) -> String {
     format!("unix:{}", socket.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::OsString, path::Path};
+
+    use super::worker_args;
+
+    #[test]
+    fn output_of_a_private_worker_has_no_bound_but_the_disk() {
+        let [socket, dir] = ["/t/agq", "/t"].map(Path::new);
+        let options: [OsString; 2] = ["--sandbox".into(), "reader".into()];
+        let unbounded: [OsString; 2] = ["--spool-quota".into(), u64::MAX.to_string().into()];
+        for sandbox in [None, Some(&options[..])] {
+            let args = worker_args(socket, dir, Some(2), sandbox);
+            assert!(args.windows(2).any(|pair| pair == unbounded), "{args:?}");
+        }
+    }
 }
