@@ -64,6 +64,16 @@ fn map_prints_parts_of_lines_ungrouped() {
 }
 
 #[test]
+fn map_prints_the_output_of_a_failed_attempt_before_that_of_the_next_one() {
+    let lab = Lab::new();
+    let script = "if [ -e was ]; then echo second; else touch was; echo first; exit 1; fi";
+    let mut command: Command = lab.command("agx");
+    command.env("TMPDIR", lab.path()).current_dir(lab.path());
+    command.args(["map", "--line-buffer", "--retries", "1", "--", "sh", "-c", script, "{}", ":::", "a"]);
+    assert_eq!(Running::start(&mut command).succeed().0, "first\nsecond\n");
+}
+
+#[test]
 fn map_prints_long_and_unfinished_lines_unchanged() {
     let lab = Lab::new();
     let printed = |options: &[&str], script: &str| {

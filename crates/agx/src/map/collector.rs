@@ -30,6 +30,8 @@ use crate::{
 /// Minimum and maximum number of jobs per request.
 const MIN_AT_ONCE: usize = 64;
 const MAX_AT_ONCE: usize = 1024;
+/// Number of jobs whose output is followed at least, because failed ones wait for their retries.
+const MIN_FOLLOWED: usize = 16;
 /// Maximum bytes of results that agx asks for together, estimated from earlier results, and the
 /// number of jobs that agx asks for even if their results are larger.
 const MAX_BYTES_AT_ONCE: usize = 32 * 1024 * 1024;
@@ -259,13 +261,14 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Prints new output of running jobs, which are among the first that have not ended.
+    /// Prints new output of running jobs, and of jobs that wait for a retry. They are among the
+    /// first that have not ended.
     async fn follow(&mut self, status: &ActionStatus) -> Result<()> {
-        if self.live.is_none() || status.running == 0 {
+        if self.live.is_none() || status.running + status.pending == 0 {
             return Ok(());
         }
         let running = usize::try_from(status.running).unwrap_or(MAX_AT_ONCE);
-        let asked = self.state.left.iter().take(running.saturating_mul(2).min(MAX_AT_ONCE));
+        let asked = self.state.left.iter().take(running.saturating_mul(2).clamp(MIN_FOLLOWED, MAX_AT_ONCE));
         let asked: Vec<(u64, JobId)> =
             asked.filter_map(|(&at, left)| Some((at, left.job_id.clone()?))).collect();
         self.take_of(&asked).await
@@ -285,6 +288,8 @@ impl Collector<'_> {
                         _ => self.deliver(at, &job).await?,
                     }
                 }
+                // agq removes the results of a failed attempt when the next one begins.
+                Some(job) if job.task_results.is_some() => self.print_live(at, &job).await?,
                 Some(_) => {}
             }
         }

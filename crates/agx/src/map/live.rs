@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use agenix_protocol::documents::JobStatus;
+use agenix_protocol::documents::{JobStatus, Status};
 
 use crate::{
-    error::Result,
+    error::{CliError, Result},
     logs::{FollowedJob, LineForm, SilentWorkers},
     map::{input::Input, tag::tag_of},
     output::Output,
@@ -35,6 +35,8 @@ impl Grouping {
 /// Jobs whose output is being printed.
 pub(crate) struct LiveJobs {
     jobs: BTreeMap<u64, FollowedJob>,
+    /// Last failed attempt of each job that has waited for a retry. Its output is complete.
+    failed: BTreeMap<u64, u32>,
     silent: SilentWorkers,
     output: Output,
     grouping: Grouping,
@@ -45,12 +47,19 @@ impl LiveJobs {
     /// Returns `None` for a grouping in which the output waits for the end of the job. With `tags`,
     /// output is printed in whole lines.
     pub(crate) fn new(output: Output, grouping: Grouping, tags: bool) -> Option<Self> {
-        let new =
-            || Self { jobs: BTreeMap::new(), silent: SilentWorkers::new(output), output, grouping, tags };
+        let new = || Self {
+            jobs: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            silent: SilentWorkers::new(output),
+            output,
+            grouping,
+            tags,
+        };
         grouping.is_live().then(new)
     }
 
-    /// Prints the new output of job `at`, up to its end if it has ended.
+    /// Prints the new output of job `at`, up to its end if it has ended. A job that waits for a
+    /// retry has the output of its failed attempt, which is printed once.
     pub(crate) async fn print(
         &mut self,
         at: u64,
@@ -58,6 +67,10 @@ impl LiveJobs {
         input: &Input,
         agq: &mut RetryingClient,
     ) -> Result<()> {
+        let is_retried = job.status == Status::Pending;
+        if is_retried && self.failed.insert(at, job.attempt) == Some(job.attempt) {
+            return Ok(());
+        }
         // As in GNU Parallel, a last line without a line feed gets none.
         let lines = |prefix| LineForm::Lines { prefix, is_completed: false };
         let form = match (self.tags, self.grouping) {
@@ -67,11 +80,21 @@ impl LiveJobs {
         };
         let new = || FollowedJob::new(job.job_id.clone(), form, None, self.output);
         let followed = self.jobs.entry(at).or_insert_with(new);
-        if followed.poll(agq, job, true, &mut self.silent).await? {
-            followed.end()?;
-            self.jobs.remove(&at);
+        match followed.poll(agq, job, true, &mut self.silent).await {
+            Ok(true) => {
+                followed.end()?;
+                self.jobs.remove(&at);
+                self.failed.remove(&at);
+                Ok(())
+            }
+            Ok(false) => Ok(()),
+            // The next attempt began while agx fetched the output of the failed one.
+            Err(CliError::Jobs(why)) if is_retried => {
+                self.output.note(&format!("agx: {why}; the job runs again"));
+                Ok(())
+            }
+            Err(failure) => Err(failure),
         }
-        Ok(())
     }
 
     /// Prints the incomplete lines of all jobs.
