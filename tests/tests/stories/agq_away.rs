@@ -1,8 +1,12 @@
-//! agq is down while a job ends: the job continues, and is reported once agq is back.
+//! agq is down while a job ends or results are read: the job is reported, and the read continues,
+//! once agq is back.
 
 use e2e::{Lab, eventually};
 
-use crate::support::{ended, plan};
+use crate::{
+    running::Running,
+    support::{ended, plan},
+};
 
 #[test]
 fn a_job_that_ends_while_agq_is_away_is_reported_after() {
@@ -53,4 +57,28 @@ fn a_report_that_is_too_large_for_agq_is_cut_and_accepted() {
         (result["stdout_bytes"].as_u64(), result["stdout_truncated"].as_bool()),
         (Some(1_000_000), Some(true))
     );
+}
+
+#[test]
+fn action_results_continues_after_agq_restarts_between_two_jobs() {
+    const JOBS: usize = 40;
+    let lab = Lab::new();
+    let mut agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    lab.submit_plan(&agq, &plan("p", "seq", &["10000"]));
+    lab.submit_action(&agq, "p", "a", &format!("[{}]", ["{}"; JOBS].join(",")));
+    eventually("the jobs end", || {
+        let status = lab.agx(&agq, &["action", "status", "a", "--json"]).expect(0).data();
+        (status["completed"].as_u64() == Some(JOBS as u64)).then_some(())
+    });
+    let mut command = lab.command("agx");
+    command.args(["action", "results", "a"]).env("AGQ_ADDR", agq.address());
+    let mut results = Running::start(&mut command);
+    // The pipe has room for one output only, so that agx has not asked for most jobs yet.
+    results.read(1);
+    agq.stop();
+    agq.start_again(&lab);
+    let (rest, _) = results.succeed();
+    let output: String = (1..=10_000).map(|number| format!("{number}\n")).collect();
+    assert!(format!("1{rest}") == output.repeat(JOBS), "{} bytes", rest.len());
 }

@@ -31,18 +31,24 @@ pub(super) async fn run(
 ) -> Result<()> {
     // A pager may suspend agx for an unlimited time, so replies have no timeout.
     let server = server.server()?;
-    let mut connection = Connection::open_without_timeout(&server).await?;
+    let connection = Connection::open_without_timeout(&server).await?;
     let mut agq = RetryingClient::new(server, connection.clone(), output);
-    let action = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
+    let action = agq.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
     if let Some(dir) = output_dir {
         std::fs::create_dir_all(dir).map_err(|error| cannot_write(dir, &error))?;
     }
-    let jobs = connection.jobs(&action, None).await?;
+    let jobs = agq.with_retry(async |connection| connection.jobs(&action, None).await).await?;
+    let connection = agq.connection().unwrap_or(connection);
     let mut results = std::pin::pin!(fetch(connection, jobs, ordered));
     let (mut unended, mut failed, mut shown) = (0, 0, 0);
-    while let Some(job) = results.next().await {
+    while let Some((job_id, job)) = results.next().await {
+        let job = match job {
+            // The connection of the other requests stays closed after a restart of agq.
+            Err(error) if error.is_outage() => agq.jobs(&[job_id]).await?.pop().flatten(),
+            job => job?,
+        };
         // agq has removed the job since the list was made.
-        let Some(job) = job? else { continue };
+        let Some(job) = job else { continue };
         shown += 1;
         match job.status {
             Status::Pending | Status::Running => unended += 1,
@@ -81,10 +87,13 @@ fn fetch(
     connection: Connection,
     jobs: Vec<JobId>,
     ordered: bool,
-) -> impl Stream<Item = Result<Option<JobStatus>, ClientError>> {
+) -> impl Stream<Item = (JobId, Result<Option<JobStatus>, ClientError>)> {
     let calls = stream::iter(jobs).map(move |job_id| {
         let mut connection = connection.clone();
-        async move { connection.job(&job_id).await }
+        async move {
+            let job = connection.job(&job_id).await;
+            (job_id, job)
+        }
     });
     if ordered {
         calls.buffered(AT_ONCE).left_stream()
