@@ -52,7 +52,7 @@ impl StoredOutput {
 
     /// Returns at most `length` bytes from `offset`, and at most [`MAX_PIECE_BYTES`].
     pub(crate) async fn read(&self, app: &AppState, (offset, length): (u64, u64)) -> Result<Bytes> {
-        let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_PIECE_BYTES);
+        let length = self.available((offset, length));
         let Self { captured, .. } = self;
         match captured.blob {
             Some(hash) => blobs::read(app, hash, (offset, length)).await,
@@ -62,6 +62,13 @@ impl StoredOutput {
                 Ok(Bytes::copy_from_slice(&captured.bytes[start..end]))
             }
         }
+    }
+
+    /// Returns the length of the reply to a request for `length` bytes from `offset`. The report of
+    /// a worker may name a blob that is longer than its stream.
+    fn available(&self, (offset, length): (u64, u64)) -> usize {
+        let left = self.total.saturating_sub(offset);
+        usize::try_from(length.min(left)).unwrap_or(usize::MAX).min(MAX_PIECE_BYTES)
     }
 }
 
@@ -162,4 +169,24 @@ async fn read_running(
         bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
         OutputPiece { total: offset.saturating_add(bytes.len() as u64), bytes: bytes.into() }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::blob::OutputStream;
+
+    use super::{MAX_PIECE_BYTES, in_results};
+
+    #[test]
+    fn reply_has_no_bytes_behind_the_end_of_the_stream() {
+        let of = |total: u64| {
+            let hash = "0".repeat(64);
+            let stdout = format!(r#""stdout":"a\n","stdout_bytes":{total},"stdout_blob":"{hash}""#);
+            let results = format!(r#"[{{"task_number":1,"command":"sh","exit_code":0,{stdout}}}]"#);
+            in_results(&results, (1, OutputStream::Stdout)).unwrap()
+        };
+        assert_eq!([0, 1, 2, 3].map(|offset| of(2).available((offset, 100))), [2, 1, 0, 0]);
+        assert_eq!(of(2).available((0, 1)), 1);
+        assert_eq!(of(u64::MAX).available((0, u64::MAX)), MAX_PIECE_BYTES);
+    }
 }

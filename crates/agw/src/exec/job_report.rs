@@ -52,17 +52,19 @@ pub(crate) fn truncated_results(update: &JobUpdate) -> Vec<TaskResult> {
     }
 }
 
-/// Names the blobs of uploaded streams in the results of an update.
-pub(crate) fn name_blobs(update: &mut JobUpdate, blobs: &[(u32, OutputStream, BlobHash)]) {
+/// Names the blobs of uploaded streams in the results of an update, with their lengths: a process
+/// that a task left behind may have written on after the task.
+pub(crate) fn name_blobs(update: &mut JobUpdate, blobs: &[(u32, OutputStream, u64, BlobHash)]) {
     if blobs.is_empty() {
         return;
     }
     let json = update.task_results.as_deref().map_or("[]", RawValue::get);
     let mut results: Vec<TaskResult> = parse(json.as_bytes()).unwrap_or_default();
-    for (task_number, stream, hash) in blobs {
+    for (task_number, stream, length, hash) in blobs {
         let result = results.iter_mut().find(|result| result.task_number == *task_number);
         if let Some(result) = result {
-            result.stream_mut(*stream).blob = Some(*hash);
+            let stream = result.stream_mut(*stream);
+            (stream.total, stream.blob) = (*length, Some(*hash));
         }
     }
     update.task_results = Some(fit(&mut results, MAX_UPDATE_BYTES));
@@ -119,10 +121,20 @@ mod tests {
         let streams = [OutputStream::Stdout, OutputStream::Stderr];
         let truncated = truncated_results(&update);
         let is_large = |stream: &OutputStream| truncated[0].stream(*stream).is_truncated();
-        let blobs: Vec<_> =
-            streams.into_iter().filter(is_large).map(|stream| (2, stream, BlobHash([1; 32]))).collect();
+        let named = |stream| (2, stream, 9_000_000, BlobHash([1; 32]));
+        let blobs: Vec<_> = streams.into_iter().filter(is_large).map(named).collect();
         name_blobs(&mut update, &blobs);
         let named = truncated_results(&update);
         assert!(streams.iter().all(|stream| !named[0].stream(*stream).is_cut()), "{blobs:?}");
+    }
+
+    #[test]
+    fn stream_with_a_blob_has_the_length_of_the_blob() {
+        let job = br#"{"job_id":"j","action_id":"a","plan_id":"p","plan":{},"inputs":{},"attempt":1}"#;
+        let mut update = finished(&parse(job).unwrap(), None, vec![result(0, "a\n")]);
+        name_blobs(&mut update, &[(2, OutputStream::Stderr, 700_000, BlobHash([1; 32]))]);
+        let results = truncated_results(&update);
+        let stderr = &results[0].stderr;
+        assert_eq!((stderr.total, stderr.bytes.as_slice()), (700_000, &b"a\n"[..]));
     }
 }

@@ -169,7 +169,7 @@ impl Reporter {
             let attempt = update.attempt.unwrap_or_default();
             let key = UploadKey { job_id: job_id.clone(), attempt, task_number, stream };
             match upload(&key, output, &mut self.current).await {
-                Uploaded::Blob(hash) => blobs.push((task_number, stream, hash)),
+                Uploaded::Blob(hash) => blobs.push((task_number, stream, output.length, hash)),
                 Uploaded::Refused => {}
                 Uploaded::NotOurs => return false,
             }

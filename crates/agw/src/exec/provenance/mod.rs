@@ -124,7 +124,8 @@ fn subjects(result: &TaskResult, digests: &[LargeDigest]) -> Vec<Subject> {
             subjects.push(Subject { name: Subject::name_of(stream), digest: digest.clone(), annotations });
         }
         let name = if large.is_some() { Subject::name_of_first(stream) } else { Subject::name_of(stream) };
-        let annotations = StreamBytes { bytes: kept.bytes.len() as u64, total: kept.total };
+        let total = large.map_or(kept.total, |(_, _, length, _)| *length);
+        let annotations = StreamBytes { bytes: kept.bytes.len() as u64, total };
         subjects.push(Subject { name, digest: DigestSet::of(&kept.bytes), annotations });
     }
     subjects

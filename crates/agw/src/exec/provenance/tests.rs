@@ -92,11 +92,13 @@ async fn large_stream_has_the_digest_of_all_bytes_and_of_the_first_ones() {
     file.write_all(&bytes).unwrap();
     let (stream, file) = (OutputStream::Stdout, Arc::new(SpoolFile::from(file)));
     let large = LargeOutput { task_number: 1, stream, file, length: 600_000 };
-    let result = result(CapturedOutput::inline(vec![7; 10], 600_000));
+    // A process that the task left behind wrote the other bytes.
+    let result = result(CapturedOutput::whole(vec![7; 10]));
     let statement = signed(result, &[], None, vec![large]).await;
     let (whole, first) = (statement.subject("stdout").unwrap(), statement.subject("stdout.first").unwrap());
     assert_eq!((&whole.digest, whole.annotations.bytes), (&DigestSet::of(&bytes), 600_000));
     assert_eq!((&first.digest, first.annotations.bytes), (&DigestSet::of(&[7; 10]), 10));
+    assert_eq!((whole.annotations.total, first.annotations.total), (600_000, 600_000));
 }
 
 #[tokio::test]
