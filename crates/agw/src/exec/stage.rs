@@ -1,7 +1,7 @@
 //! Runs one stage: starts its processes from first to last, connects them, waits for all of them,
 //! and collects their results.
 
-use std::{future::pending, io, sync::Arc, time::Duration};
+use std::{future::pending, io, os::unix::fs::FileExt, sync::Arc, time::Duration};
 
 use agenix_protocol::{
     byte_escape::decode,
@@ -20,7 +20,7 @@ use crate::exec::{
     output_quota::{DiskSpace, QuotaCheck},
     processor_time::{LeaderProcess, ProcessorMeter},
     resource_wait::Unstarted,
-    spool::kept,
+    spool::{SpoolFile, kept},
     stages::{Stage, StageCommand, Stdout},
     start::{ExecContext, Out, StartedProcess, TaskInputs, start_with_retry},
     stray_sweep::UnendedProcess,
@@ -198,9 +198,14 @@ pub(crate) fn name_unended<'u>(
     }
 }
 
-/// Appends `line` to the kept stderr of a task. Earlier text is cut, so that `line` is complete.
+/// Appends `line` to the kept stderr of a task. Earlier text is cut, so that `line` is complete,
+/// and the stream then counts as truncated.
 fn append(kept: &mut CapturedOutput, line: &str, most: usize) {
+    let (length, is_whole) = (kept.bytes.len(), !kept.is_truncated());
     kept.bytes.truncate(most.saturating_sub(line.len() + 1));
+    if is_whole && kept.bytes.len() < length {
+        kept.total += line.len() as u64 + 1;
+    }
     if kept.bytes.last().is_some_and(|last| *last != b'\n') {
         kept.bytes.push(b'\n');
     }
@@ -290,9 +295,6 @@ async fn collect(
         Ok(ended) => ended,
         Err(error) => return not_started(command, &Unstarted::Failed(error)),
     };
-    let unreadable = |error: &io::Error| {
-        CapturedOutput::inline(format!("agw: the output cannot be read: {error}").into_bytes(), 0)
-    };
     let kept_stdout = match stdout {
         Out::Pipe(counter) => CapturedOutput::inline(Vec::new(), counter.count(RELAY_TIMEOUT).await),
         Out::File(file) => {
@@ -306,23 +308,7 @@ async fn collect(
             kept
         }
     };
-    let mut kept_stderr = stderr.map_or_else(CapturedOutput::default, |stderr| {
-        kept(&stderr, cap).unwrap_or_else(|error| unreadable(&error))
-    });
-    if ended.out_of_memory {
-        let text = out_of_memory::text(command.task_number, ended.resources.peak_memory_bytes);
-        append(&mut kept_stderr, &text, cap);
-    }
-    if let (true, Some(limit)) = (ended.idle_timed_out, command.idle_timeout) {
-        let (number, seconds) = (command.task_number, limit.as_secs());
-        let text =
-            format!("agw: task {number} was ended: nothing was written for {seconds} s (idle timeout)\n");
-        append(&mut kept_stderr, &text, cap);
-    }
-    if let Some(error) = &unwritten {
-        let text = format!("agw: the output of task {} cannot be kept: {error}\n", command.task_number);
-        append(&mut kept_stderr, &text, cap);
-    }
+    let kept_stderr = stderr_with(&own_lines(command, &ended, unwritten.as_ref()), stderr.as_deref(), cap);
     TaskResult {
         task_number: command.task_number,
         command: command.program.clone(),
@@ -339,6 +325,61 @@ async fn collect(
         resources: ended.resources,
         ..TaskResult::default()
     }
+}
+
+/// Returns the lines that agw adds to the stderr of a task, about the end of the task.
+fn own_lines(command: &StageCommand, ended: &Ended, unwritten: Option<&io::Error>) -> String {
+    let (number, mut lines) = (command.task_number, String::new());
+    if ended.out_of_memory {
+        lines += &out_of_memory::text(number, ended.resources.peak_memory_bytes);
+    }
+    if let (true, Some(limit)) = (ended.idle_timed_out, command.idle_timeout) {
+        let seconds = limit.as_secs();
+        lines +=
+            &format!("agw: task {number} was ended: nothing was written for {seconds} s (idle timeout)\n");
+    }
+    if let Some(error) = unwritten {
+        lines += &format!("agw: the output of task {number} cannot be kept: {error}\n");
+    }
+    lines
+}
+
+/// Returns the kept stderr of a task, with `lines` at its end. The file gets the lines as well,
+/// because the whole of a long stderr comes from there.
+fn stderr_with(lines: &str, file: Option<&SpoolFile>, most: usize) -> CapturedOutput {
+    let (mut stderr, has_lines) = match file {
+        Some(file) => {
+            let is_added = add_lines(file, lines).is_ok();
+            let stderr = kept(file, most).unwrap_or_else(|error| unreadable(&error));
+            let has_lines = is_added && !stderr.is_truncated();
+            (stderr, has_lines)
+        }
+        None => (CapturedOutput::default(), false),
+    };
+    if !has_lines && !lines.is_empty() {
+        append(&mut stderr, lines, most);
+    }
+    stderr
+}
+
+/// Writes `lines` at the end of a file, after a line feed if the last line of the file has none.
+fn add_lines(file: &SpoolFile, lines: &str) -> io::Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let (mut end, mut last) = (file.metadata()?.len(), [b'\n']);
+    if end > 0 {
+        file.read_exact_at(&mut last, end - 1)?;
+    }
+    if last != [b'\n'] {
+        file.write_all_at(b"\n", end)?;
+        end += 1;
+    }
+    file.write_all_at(lines.as_bytes(), end)
+}
+
+fn unreadable(error: &io::Error) -> CapturedOutput {
+    CapturedOutput::inline(format!("agw: the output cannot be read: {error}").into_bytes(), 0)
 }
 
 #[cfg(test)]

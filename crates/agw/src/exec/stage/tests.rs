@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     fs::{self, Permissions},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{FileExt, PermissionsExt},
     path::Path,
     process::Command,
     sync::Arc,
@@ -17,8 +17,8 @@ use rustix::{
 };
 
 use super::{
-    ExecContext, LiveOutput, Stage, TaskInputs, TaskResult, UnendedProcess, append, name_unended,
-    start_with_retry,
+    ExecContext, LiveOutput, SpoolFile, Stage, TaskInputs, TaskResult, UnendedProcess, append, name_unended,
+    start_with_retry, stderr_with,
 };
 use crate::exec::{
     cancel::CancelToken,
@@ -148,4 +148,26 @@ fn append_keeps_the_line_whole_and_cuts_earlier_text() {
     assert_eq!(appended(b"", 0, 100), ("ended\n".into(), 6));
     assert_eq!(appended(b"one", 3, 100), ("one\nended\n".into(), 10));
     assert_eq!(appended(b"y\ny\ny\ny\n", 9000, 10), ("y\ny\nended\n".into(), 9000));
+    let (text, total) = appended(b"12345678", 8, 10);
+    assert!(text == "123\nended\n" && total > 10, "the stream counts as truncated: {total}");
+}
+
+#[test]
+fn stderr_with_a_line_of_the_worker_has_it_in_its_file_and_in_its_result() {
+    const MOST: usize = 100;
+    for bytes in [0, 10, MOST - 5, MOST + 1] {
+        let file = SpoolFile::from(tempfile::tempfile().unwrap());
+        let text = if bytes == 0 { String::new() } else { "x".repeat(bytes) + "\n" };
+        // The last line of the task has no line feed.
+        file.write_all_at(text.trim_end().as_bytes(), 0).unwrap();
+        let kept = stderr_with("ended\n", Some(&file), MOST);
+        let mut whole = vec![0; usize::try_from(file.length()).unwrap()];
+        file.read_exact_at(&mut whole, 0).unwrap();
+        assert_eq!(String::from_utf8(whole.clone()).unwrap(), text + "ended\n");
+        assert!(kept.bytes.ends_with(b"ended\n"), "{bytes}");
+        assert_eq!((kept.total, kept.is_truncated()), (whole.len() as u64, whole.len() > MOST));
+    }
+    let without_file = stderr_with("ended\n", None, MOST);
+    assert_eq!((without_file.bytes.as_slice(), without_file.total), (&b"ended\n"[..], 6));
+    assert_eq!(stderr_with("", None, MOST).total, 0);
 }
