@@ -41,7 +41,8 @@ mod tests {
     fn page_links_to_what_it_leaves_out() {
         let whole = JobReport { stdout: "a".into(), ..JobReport::default() };
         let cut = JobReport { stdout_bytes: Some(9), job_id: Some("j".into()), ..whole.clone() };
-        let page = ResultPage { jobs: vec![whole.clone(), cut.clone()], cursor: Some("all:2".into()) };
+        let jobs = vec![whole.clone(), cut.clone()];
+        let page = ResultPage { jobs, cursor: Some("all:2".into()), forgotten: None };
         let uris = |page: &ResultPage, revision: &ProtocolVersion| {
             let links = of_page("a", page, Some(revision));
             links.iter().map(|link| link.as_resource_link().unwrap().uri.clone()).collect::<Vec<_>>()
@@ -50,8 +51,8 @@ mod tests {
         assert_eq!(uris(&page, &newest), ["agx://action/a/results.jsonl?cursor=all:2", "agx://job/j/stdout"]);
         assert_eq!(uris(&page, &ProtocolVersion::V_2025_06_18).len(), 2);
         assert!(uris(&page, &ProtocolVersion::V_2025_03_26).is_empty());
-        assert!(of_page("a", &ResultPage { jobs: vec![whole], cursor: None }, None).is_empty());
-        let many = ResultPage { jobs: vec![cut; MAX_LINKS + 1], cursor: None };
+        assert!(of_page("a", &ResultPage { jobs: vec![whole], ..ResultPage::default() }, None).is_empty());
+        let many = ResultPage { jobs: vec![cut; MAX_LINKS + 1], ..ResultPage::default() };
         assert_eq!(uris(&many, &newest).len(), MAX_LINKS);
     }
 }

@@ -84,6 +84,10 @@ pub(crate) struct ResultPage {
     /// Argument `cursor` for the next page; left out on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) cursor: Option<String>,
+    /// Number of jobs of this page that agq has forgotten, because they ended long ago; left out if
+    /// there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) forgotten: Option<usize>,
 }
 
 /// Result of a job. Outputs are data from programs, and no instructions.

@@ -88,6 +88,7 @@ impl ResourceName {
             Self::Results(arguments) => {
                 let page = results::run(queue, arguments).await?;
                 let mut lines: Vec<String> = page.jobs.iter().map(to_json).collect();
+                lines.extend(page.forgotten.map(|jobs| format!(r#"{{"forgotten":{jobs}}}"#)));
                 lines.extend(page.cursor.map(|cursor| format!(r#"{{"cursor":"{cursor}"}}"#)));
                 Ok(lines.join("\n"))
             }

@@ -10,7 +10,7 @@ use agenix_protocol::{
 };
 use bytes::Bytes;
 
-use super::results::jobs_of;
+use super::results::{BATCH, jobs_of};
 use crate::{
     action,
     error::{Result, ToolError},
@@ -112,18 +112,10 @@ impl<'q> Upload<'q> {
 
     /// Writes the outputs of all jobs. Returns `None` if they have no bytes.
     async fn write(mut self, status: &ActionStatus) -> std::result::Result<Option<BlobHash>, UploadError> {
-        let mut from = 0;
-        loop {
+        let total = usize::try_from(status.total_jobs).unwrap_or(usize::MAX);
+        for from in (0..total).step_by(BATCH) {
             let jobs = jobs_of(self.queue, &status.action_id, from).await?;
-            if jobs.is_empty() {
-                break;
-            }
-            from += jobs.len();
-            for job in jobs {
-                let job = job.ok_or_else(|| {
-                    let what = "stdin_of: agq has forgotten an output";
-                    ToolError::new(what, "run the jobs again")
-                })?;
+            for job in all_kept(jobs, BATCH.min(total - from))? {
                 self.write_job(&job).await?;
             }
         }
@@ -193,6 +185,16 @@ impl<'q> Upload<'q> {
     }
 }
 
+/// Returns the jobs of `inputs` inputs. Fails if agq has forgotten one of them.
+fn all_kept<T>(jobs: Vec<Option<T>>, inputs: usize) -> Result<Vec<T>> {
+    let kept: Vec<T> = jobs.into_iter().flatten().collect();
+    if kept.len() < inputs {
+        let what = "stdin_of: agq has forgotten an output";
+        return Err(ToolError::new(what, "run the jobs again"));
+    }
+    Ok(kept)
+}
+
 /// Returns `None` if agq does not have the earlier pieces of an upload.
 fn lost(done: std::result::Result<(), ClientError>) -> std::result::Result<Option<()>, ClientError> {
     match done {
@@ -214,7 +216,7 @@ fn check_length(before: u64, more: u64) -> Result<()> {
 mod tests {
     use agenix_protocol::documents::parse;
 
-    use super::{MAX_BYTES, check, check_length};
+    use super::{MAX_BYTES, all_kept, check, check_length};
 
     #[test]
     fn joined_outputs_may_have_the_limit_and_not_one_byte_more() {
@@ -222,6 +224,15 @@ mod tests {
         let refused = check_length(MAX_BYTES - 7, 8).unwrap_err().to_string();
         assert!(refused.starts_with("stdin_of: the outputs have more than 1073741824 bytes"), "{refused}");
         assert!(check_length(1, u64::MAX).is_err());
+    }
+
+    #[test]
+    fn outputs_are_joined_only_if_agq_has_the_jobs_of_all_inputs() {
+        assert_eq!(all_kept(vec![Some(1), Some(2)], 2).unwrap(), [1, 2]);
+        for (jobs, inputs) in [(vec![Some(1), None], 2), (vec![Some(1)], 2), (Vec::new(), 1)] {
+            let refused = all_kept(jobs, inputs).unwrap_err().to_string();
+            assert_eq!(refused, "stdin_of: agq has forgotten an output\nNext: run the jobs again");
+        }
     }
 
     #[test]

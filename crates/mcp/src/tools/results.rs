@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Number of jobs that are read at a time. A job may have results of megabytes.
-const BATCH: usize = 16;
+pub(super) const BATCH: usize = 16;
 
 /// Maximum number of ids that are listed at a time. A list by status costs agq time for each job
 /// before its offset, so few long lists are better than many short ones.
@@ -102,6 +102,13 @@ impl Cursor {
         Self { offset: if is_end { self.end(status) } else { self.offset + listed }, ..self }
     }
 
+    /// Returns the number of jobs before position `next` that agq has forgotten, of which a page
+    /// from here has `shown`. Only a list of all jobs shows it.
+    fn forgotten_before(self, next: usize, shown: usize) -> Option<usize> {
+        let forgotten = next.saturating_sub(self.offset).saturating_sub(shown);
+        (self.jobs == ListedJobs::All && forgotten > 0).then_some(forgotten)
+    }
+
     /// Returns the position after the last one, in the next list if there is one.
     fn after_list(self) -> Option<Self> {
         (self.jobs == ListedJobs::Failed).then_some(Self { jobs: ListedJobs::Dead, offset: 0 })
@@ -139,12 +146,15 @@ pub(crate) async fn page(
             )
         })?,
     };
-    let (mut jobs, mut used) = (Vec::new(), 0);
+    let (first, mut jobs, mut used) = (cursor, Vec::new(), 0);
     loop {
         if cursor.offset >= cursor.end(status) {
             match cursor.after_list() {
                 Some(next) => cursor = next,
-                None => return Ok(ResultPage { jobs, cursor: None }),
+                None => {
+                    let forgotten = first.forgotten_before(cursor.end(status), jobs.len());
+                    return Ok(ResultPage { jobs, cursor: None, forgotten });
+                }
             }
             continue;
         }
@@ -152,12 +162,14 @@ pub(crate) async fn page(
         let ids = list(queue, status, (cursor, listed)).await?;
         for (batch, places) in ids.chunks(BATCH).zip((0..).step_by(BATCH)) {
             for (place, job) in (places..).zip(read(queue, batch).await?) {
-                // A job that agq has forgotten meanwhile is left out.
+                // A job that agq has forgotten meanwhile is left out, and counted.
                 let Some(job) = job else { continue };
                 let report = job_report(&job, job_bytes);
                 let bytes = to_json(&report).len();
                 if used + bytes > max_bytes && !jobs.is_empty() {
-                    return Ok(ResultPage { jobs, cursor: Some(cursor.at(place, &job).to_string()) });
+                    let next = cursor.at(place, &job);
+                    let forgotten = first.forgotten_before(next.offset, jobs.len());
+                    return Ok(ResultPage { jobs, cursor: Some(next.to_string()), forgotten });
                 }
                 used += bytes;
                 jobs.push(report);
@@ -181,8 +193,8 @@ async fn list(queue: &Queue, status: &ActionStatus, (cursor, limit): (Cursor, us
         .await
 }
 
-/// Returns the jobs of an action from the input at `from`, at most [`BATCH`]; `None` for one that
-/// agq has forgotten.
+/// Returns the jobs of [`BATCH`] inputs of an action from the input at `from`. A job that agq has
+/// forgotten is missing, or `None` if agq has forgotten it meanwhile.
 pub(crate) async fn jobs_of(
     queue: &Queue,
     action_id: &ActionId,
@@ -274,6 +286,18 @@ mod tests {
         let json = to_json(&job_report(&job("failed", results), 12));
         let expected = r#"{"index":7,"status":"failed","stderr":"\\x1b[2J end","exit_code":3,"input":{"line":"x"},"job_id":"j"}"#;
         assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn page_counts_the_jobs_that_are_forgotten() {
+        let forgotten = |cursor: &str, next, shown| {
+            Cursor::parse(cursor).and_then(|cursor| cursor.forgotten_before(next, shown))
+        };
+        assert_eq!(forgotten("all:0", 40, 40), None);
+        assert_eq!(forgotten("all:0", 40, 30), Some(10));
+        assert_eq!(forgotten("all:20", 40, 19), Some(1));
+        assert_eq!(forgotten("all:50", 40, 0), None, "the action has no input from there");
+        assert_eq!(forgotten("failed:0", 40, 30), None, "jobs leave this list when they run again");
     }
 
     #[test]

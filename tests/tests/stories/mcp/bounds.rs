@@ -114,6 +114,31 @@ fn outputs_of_any_size_are_joined_in_the_order_of_the_inputs() {
 }
 
 #[test]
+fn outputs_are_not_joined_after_agq_has_forgotten_one() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "4"]);
+    let mut session = McpSession::start(&mut command(&lab, &agq));
+    // More jobs than agx reads at a time.
+    let lines: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+    let all = json!({"pipeline": "echo {}", "lines": lines, "wait_secs": 45});
+    let report = session.document("agx_run", &all);
+    assert_eq!(report["results"]["forgotten"], Value::Null, "{report}");
+    let id = report["action_id"].as_str().unwrap().to_owned();
+    let jobs = lab.agx(&agq, &["job", "list", &id]).expect(0).out;
+    lab.agx(&agq, &["job", "forget", jobs.lines().next().unwrap()]).expect(0);
+
+    let refused = session.refused("agx_run", &json!({"pipeline": "cat", "stdin_of": id}));
+    assert!(refused.starts_with("stdin_of: agq has forgotten an output"), "{refused}");
+    let page = session.document("agx_results", &json!({"action_id": id}));
+    assert_eq!((&page["forgotten"], page["jobs"].as_array().unwrap().len()), (&json!(1), 19), "{page}");
+    let uri = format!("agx://action/{id}/results.jsonl");
+    let read = session.request("resources/read", json!({"uri": uri})).unwrap();
+    let text = read["contents"][0]["text"].as_str().unwrap();
+    assert_eq!(text.lines().last(), Some(r#"{"forgotten":1}"#), "{text}");
+}
+
+#[test]
 fn outputs_are_joined_only_once_all_jobs_of_this_key_have_completed() {
     let lab = Lab::new();
     let keys = format!("[agents]\none = '{}'\ntwo = '{}'\n", "1".repeat(64), "2".repeat(64));
