@@ -1,5 +1,7 @@
 //! Renders tasks as a pipeline.
 
+use std::collections::BTreeMap;
+
 use agenix_protocol::{
     documents::{STDERR_TO_STDOUT, Task},
     printable::is_hidden,
@@ -12,15 +14,40 @@ pub fn render(tasks: &[Task]) -> String {
 }
 
 fn command(task: &Task) -> String {
-    let env = task.env.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
-    let words = std::iter::once(&task.command).chain(&task.args).map(|word| quoted(word));
+    let words = std::iter::once(program(&task.command)).chain(task.args.iter().map(|word| quoted(word)));
     let stdin = task.stdin_file.iter().map(|path| format!("< {}", quoted(path)));
     let stdout = task.stdout.iter().map(|path| format!("> {}", quoted(path)));
     let stderr = task.stderr.iter().map(|path| match path.as_str() {
         STDERR_TO_STDOUT => "2>&1".to_owned(),
         path => format!("2> {}", quoted(path)),
     });
-    env.chain(words).chain(stdin).chain(stdout).chain(stderr).collect::<Vec<_>>().join(" ")
+    let variables = variables(&task.env).into_iter();
+    variables.chain(words).chain(stdin).chain(stdout).chain(stderr).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the words that set variables. A shell assigns only to its own names, so that `env` sets
+/// the others: their names may have blanks and operators.
+fn variables(env: &BTreeMap<String, String>) -> Vec<String> {
+    let (own, others): (Vec<_>, Vec<_>) = env.iter().partition(|(name, _)| is_shell_name(name));
+    let mut words: Vec<String> =
+        own.into_iter().map(|(name, value)| format!("{name}={}", quoted(value))).collect();
+    if !others.is_empty() {
+        words.extend(["env", "--"].map(String::from));
+        words.extend(others.into_iter().map(|(name, value)| quoted(&format!("{name}={value}"))));
+    }
+    words
+}
+
+/// Returns true if a shell assigns to a variable of this name.
+fn is_shell_name(name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty() && name.chars().all(is_part)
+}
+
+/// Quotes the name of a program. Without quotes, a shell assigns a word such as `a=b`.
+fn program(name: &str) -> String {
+    let word = quoted(name);
+    if name.contains('=') && word == name { format!("'{name}'") } else { word }
 }
 
 /// Quotes `text` as one word of a shell. A text with control characters is written as `$'…'`,
@@ -56,7 +83,19 @@ fn escaped(c: char) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::quoted;
+    use agenix_protocol::documents::Task;
+
+    use super::{quoted, render};
+
+    #[test]
+    fn render_assigns_only_to_names_of_a_shell() {
+        let env = [("A_1", "b c"), ("wc -l #", ""), ("$(id)", "x"), ("-i", ""), ("1", "2")];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let task = Task { command: "sh".into(), env, ..Task::default() };
+        assert_eq!(render(&[task]), "A_1='b c' env -- '$(id)=x' -i= 1=2 'wc -l #=' sh");
+        let task = Task { command: "a=b".into(), args: vec!["a=b".into()], ..Task::default() };
+        assert_eq!(render(&[task]), "'a=b' a=b", "it is the name of a program");
+    }
 
     #[test]
     fn render_escapes_control_characters() {

@@ -109,7 +109,7 @@ mod tests {
             json["tasks"][0][field] = forged.into();
         }
         json["tasks"][0]["args"] = json!([forged]);
-        json["tasks"][0]["env"] = json!({"A": forged});
+        json["tasks"][0]["env"] = json!({"wc -l #": "", forged: forged});
         let plan: Plan = serde_json::from_value(json).unwrap();
         for line in plan_lines(&plan) {
             assert!(!line.contains(['\n', '\u{202e}']), "{line}");
