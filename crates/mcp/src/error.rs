@@ -13,12 +13,18 @@ pub(crate) type Result<T> = std::result::Result<T, ToolError>;
 pub(crate) struct ToolError {
     what: String,
     help: String,
+    is_of_agq: bool,
 }
 
 impl ToolError {
     /// Creates an error. Texts of other programs are escaped.
     pub(crate) fn new(what: impl AsRef<str>, help: impl Into<String>) -> Self {
-        Self { what: printable(what.as_ref()), help: help.into() }
+        Self { what: printable(what.as_ref()), help: help.into(), is_of_agq: false }
+    }
+
+    /// Returns true if agq was away, failed, or rejected the command.
+    pub(crate) fn is_of_agq(&self) -> bool {
+        self.is_of_agq
     }
 
     /// Returns the error for an action that agq does not have.
@@ -48,7 +54,7 @@ impl From<ClientError> for ToolError {
             ClientError::Unexpected(_) => "a person should check that agx and agq have the same version",
             ClientError::Rejected(reason) => advice(reason),
         };
-        Self::new(error.outage_text(), help)
+        Self { is_of_agq: true, ..Self::new(error.outage_text(), help) }
     }
 }
 

@@ -7,9 +7,9 @@ use rmcp::{
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock,
         CreateTaskResult, DetailedTask, GetTaskParams, GetTaskResult, Implementation, JsonObject,
-        ListResourceTemplatesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
-        ReadResourceResponse, ReadResourceResult, ResourceContents, ResourceTemplate, ServerCapabilities,
-        ServerConfig, TaskPayload, TaskStatus,
+        ListResourceTemplatesResult, ListToolsResult, MetaObject, PaginatedRequestParams,
+        ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResourceContents,
+        ResourceTemplate, ServerCapabilities, ServerConfig, TaskPayload, TaskStatus,
     },
     service::RequestContext,
 };
@@ -131,13 +131,15 @@ impl ServerHandler for Handler {
         request: ReadResourceRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> std::result::Result<ReadResourceResponse, ErrorData> {
-        let data = json!({"uri": request.uri});
-        let not_found =
-            |error: ToolError| ErrorData::resource_not_found(error.to_string(), Some(data.clone()));
+        let uri = request.uri;
         let name =
-            ResourceName::parse(&request.uri).ok_or_else(|| not_found(resources::unknown(&request.uri)))?;
-        let text = name.read(&self.queue).await.map_err(not_found)?;
-        Ok(ReadResourceResult::new(vec![ResourceContents::text(text, request.uri)]).into())
+            ResourceName::parse(&uri).ok_or_else(|| resource_error(&resources::unknown(&uri), &uri))?;
+        let read = name.read(&self.queue).await.map_err(|error| resource_error(&error, &uri))?;
+        let mut contents = ResourceContents::text(read.text, uri);
+        if !read.meta.is_empty() {
+            contents = contents.with_meta(MetaObject(read.meta));
+        }
+        Ok(ReadResourceResult::new(vec![contents]).into())
     }
 }
 
@@ -216,6 +218,15 @@ fn internal(error: &ToolError) -> ErrorData {
     ErrorData::internal_error(error.to_string(), None)
 }
 
+/// Returns the error of a read of a resource. A failure of agq does not make the resource missing,
+/// because clients may remember that.
+fn resource_error(error: &ToolError, uri: &str) -> ErrorData {
+    if error.is_of_agq() {
+        return internal(error);
+    }
+    ErrorData::resource_not_found(error.to_string(), Some(json!({"uri": uri})))
+}
+
 /// Returns the result of a tool: a document, and the same as text for older clients.
 fn success<T: Serialize>(report: &T) -> CallToolResult {
     CallToolResult::structured(serde_json::to_value(report).unwrap_or_default())
@@ -249,5 +260,21 @@ fn json_object(result: &CallToolResult) -> JsonObject {
     match serde_json::to_value(result) {
         Ok(Value::Object(object)) => object,
         _ => JsonObject::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_client::ClientError;
+    use rmcp::model::ErrorCode;
+
+    use super::{ToolError, resource_error};
+
+    #[test]
+    fn resource_is_not_missing_while_agq_is_away() {
+        let code = |error: ToolError| resource_error(&error, "agx://job/j/stdout").code;
+        assert_eq!(code(ToolError::no_job("j")), ErrorCode::RESOURCE_NOT_FOUND);
+        let away = ClientError::Unreachable { address: "h:1".into(), reason: "refused".into() };
+        assert_eq!(code(away.into()), ErrorCode::INTERNAL_ERROR);
     }
 }

@@ -7,13 +7,13 @@ use agenix_protocol::{
     documents::to_json,
     ids::{ActionId, JobId},
 };
+use serde_json::{Map, Value};
 
 use crate::{
-    arguments::{
-        LogsArguments, MAX_RESULT_BYTES, ResultFilter, ResultsArguments, StreamName, default_job_bytes,
-    },
+    arguments::{LogsArguments, ResultFilter, ResultsArguments, StreamName, default_job_bytes},
     error::{Result, ToolError},
     queue::Queue,
+    reports::LogReport,
     tools::{logs, results},
 };
 
@@ -48,6 +48,25 @@ pub(crate) enum ResourceName {
     Results(ResultsArguments),
 }
 
+/// Text of a resource.
+#[derive(Debug, Default)]
+pub(crate) struct ResourceText {
+    pub(crate) text: String,
+    /// Metadata for the client: where the rest of an output begins, and how long the output is.
+    pub(crate) meta: Map<String, Value>,
+}
+
+impl From<LogReport> for ResourceText {
+    fn from(part: LogReport) -> Self {
+        let mut meta = Map::new();
+        meta.insert("total_bytes".to_owned(), part.total_bytes.into());
+        if let Some(from) = part.next_from {
+            meta.insert("next_from".to_owned(), from.into());
+        }
+        Self { text: part.text, meta }
+    }
+}
+
 impl ResourceName {
     /// Parses a URI. Returns `None` if no template matches.
     pub(crate) fn parse(uri: &str) -> Option<Self> {
@@ -79,18 +98,16 @@ impl ResourceName {
     }
 
     /// Reads the resource.
-    pub(crate) async fn read(self, queue: &Queue) -> Result<String> {
+    pub(crate) async fn read(self, queue: &Queue) -> Result<ResourceText> {
         match self {
-            // Here, the length is that of the output, and not that of its text.
-            Self::Stream(arguments) => {
-                logs::part(queue, arguments, MAX_RESULT_BYTES).await.map(|part| part.text)
-            }
+            // The length is that of the output. Its text may be longer, and is not cut.
+            Self::Stream(arguments) => Ok(logs::part(queue, arguments, usize::MAX).await?.into()),
             Self::Results(arguments) => {
                 let page = results::run(queue, arguments).await?;
                 let mut lines: Vec<String> = page.jobs.iter().map(to_json).collect();
                 lines.extend(page.forgotten.map(|jobs| format!(r#"{{"forgotten":{jobs}}}"#)));
                 lines.extend(page.cursor.map(|cursor| format!(r#"{{"cursor":"{cursor}"}}"#)));
-                Ok(lines.join("\n"))
+                Ok(ResourceText { text: lines.join("\n"), ..ResourceText::default() })
             }
         }
     }

@@ -38,6 +38,30 @@ fn output_of_a_gigabyte_is_cut_and_read_in_parts() {
 }
 
 #[test]
+fn resource_has_all_bytes_of_its_range_and_says_where_the_rest_is() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    let mut session = McpSession::start(&mut command(&lab, &agq));
+    // A line feed takes two bytes of JSON.
+    let lines = json!({"pipeline": r"head -c 524288 /dev/zero | tr '\0' '\n'", "wait_secs": 45});
+    let report = session.document("agx_run", &lines);
+    let job = report["results"]["jobs"][0]["job_id"].as_str().unwrap();
+    for (query, bytes, next) in [
+        ("?from=0&len=262144", 262_144, json!(262_144)),
+        ("?from=262144&len=262144", 262_144, Value::Null),
+        ("", 16 * 1024, json!(16 * 1024)),
+    ] {
+        let uri = format!("agx://job/{job}/stdout{query}");
+        let read = session.request("resources/read", json!({"uri": uri})).unwrap();
+        let contents = &read["contents"][0];
+        assert_eq!(contents["text"].as_str().unwrap().len(), bytes, "{query}");
+        let meta = &contents["_meta"];
+        assert_eq!((&meta["total_bytes"], &meta["next_from"]), (&json!(524_288), &next), "{query}");
+    }
+}
+
+#[test]
 fn text_of_programs_is_escaped_data() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
