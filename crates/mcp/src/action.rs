@@ -88,8 +88,10 @@ pub(crate) fn of_status(status: &ActionStatus, now: Timestamp) -> ActionReport {
 }
 
 fn state(status: &ActionStatus) -> ActionState {
+    // An open action whose jobs have all ended waits for inputs only, and no job can say why.
+    let waits = status.pending > 0 || status.ended() == 0;
     match () {
-        () if !has_ended(status) && status.running == 0 && status.ended() == 0 => ActionState::Waiting,
+        () if !has_ended(status) && status.running == 0 && waits => ActionState::Waiting,
         () if !has_ended(status) => ActionState::Running,
         () if status.failed + status.dead > 0 => ActionState::Failed,
         () if status.cancelled > 0 => ActionState::Cancelled,
@@ -148,7 +150,10 @@ mod tests {
     fn state_follows_from_the_numbers_of_jobs() {
         let state = |counts, open| of_status(&status(counts, open), Timestamp(20_000)).state;
         assert_eq!(state([2, 0, 0, 0, 0], false), ActionState::Waiting);
-        assert_eq!(state([1, 0, 1, 0, 0], false), ActionState::Running);
+        assert_eq!(state([1, 1, 1, 0, 0], false), ActionState::Running);
+        assert_eq!(state([1, 0, 1, 0, 0], false), ActionState::Waiting, "none runs any more");
+        assert_eq!(state([1, 0, 1, 0, 0], true), ActionState::Waiting);
+        assert_eq!(state([0, 0, 0, 0, 0], true), ActionState::Waiting);
         assert_eq!(state([0, 0, 2, 0, 0], true), ActionState::Running, "further inputs may come");
         assert_eq!(state([0, 0, 2, 0, 0], false), ActionState::Completed);
         assert_eq!(state([0, 0, 1, 1, 1], false), ActionState::Failed);
@@ -160,7 +165,9 @@ mod tests {
         let report = of_status(&status([6, 1, 2, 1, 0], false), Timestamp(16_000));
         assert_eq!((report.jobs_per_second, report.seconds_left), (Some(0.5), Some(14)));
         assert_eq!(progress_text(&report), "3/10 done, 1 failed, about 14 s left");
-        let report = of_status(&status([9, 1, 0, 0, 0], false), Timestamp(16_000));
-        assert_eq!((report.jobs_per_second, report.seconds_left), (None, None));
+        for counts in [[9, 1, 0, 0, 0], [7, 0, 2, 1, 0]] {
+            let report = of_status(&status(counts, false), Timestamp(16_000));
+            assert_eq!((report.jobs_per_second, report.seconds_left), (None, None), "{counts:?}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ActionState {
-    /// No job runs yet; `waits_for` says why.
+    /// No job runs, and some have not ended; `waits_for` says why.
     Waiting,
     /// A person has to approve the plan; `waits_for` names the command for the person.
     WaitingForApproval,
