@@ -66,6 +66,9 @@ fn advice(reason: &str) -> &'static str {
         }
         ErrorKind::InvalidInput | ErrorKind::InvalidAction => "correct the inputs; agq has stored nothing",
         ErrorKind::InvalidPlan => "correct the plan; agq has stored nothing",
+        ErrorKind::MessageTooLarge | ErrorKind::TooManyInputs => {
+            "divide the inputs among several calls, each with its own request_id"
+        }
         ErrorKind::ActionExists => "choose another request_id for another request",
         _ if reason.starts_with("BUDGET") => "wait until the budget has room again; agx_budget shows when",
         _ if reason.starts_with("NOPERM") => "a person has to permit this for the key of this server",
@@ -114,6 +117,7 @@ mod tests {
         let rejected = |reason: &str| text(ClientError::Rejected(reason.into()));
         assert!(rejected("BUDGET used up: jobs 4 of 5").ends_with("agx_budget shows when"));
         assert!(rejected("Plan refused by policy: no").ends_with("agq has stored nothing"));
+        assert!(rejected("Message too large: max 9 bytes").contains("Next: divide the inputs among several"));
         assert!(rejected("NOPERM This key").ends_with("for the key of this server"));
     }
 

@@ -12,9 +12,11 @@ use rmcp::{
         ResourceTemplate, ServerCapabilities, ServerConfig, TaskPayload, TaskStatus,
     },
     service::RequestContext,
+    transport::async_rw::AsyncRwTransport,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use agenix_protocol::{documents::ActionStatus, ids::ActionId};
 
@@ -35,6 +37,10 @@ use crate::{
 /// Time for which `agx_run` waits before it returns a task, in seconds: short jobs need no task.
 const TASK_WAIT_SECS: u64 = 2;
 
+/// Maximum number of bytes of a message of a client. A call with the largest inputs that agq takes
+/// fits, and agq refuses larger ones with its limit.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
+
 /// Number of bytes of the results of a task.
 const TASK_RESULT_BYTES: usize = 16 * 1024;
 
@@ -43,8 +49,18 @@ pub(crate) async fn serve_stdio(settings: Settings) -> std::result::Result<(), S
     let failed = |error: String| {
         ServeError(format!("the MCP client and this server do not understand each other: {error}"))
     };
-    let served = handler.serve(rmcp::transport::stdio()).await.map_err(|error| failed(error.to_string()))?;
+    let (stdin, stdout) = rmcp::transport::stdio();
+    let served = handler.serve(transport(stdin, stdout)).await.map_err(|error| failed(error.to_string()))?;
     served.waiting().await.map(drop).map_err(|error| failed(error.to_string()))
+}
+
+/// Returns the transport with a message in each line.
+fn transport<R, W>(read: R, write: W) -> AsyncRwTransport<RoleServer, R, W>
+where
+    R: AsyncRead + Send + Unpin,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    AsyncRwTransport::new_server(read, write).with_max_line_length(MAX_MESSAGE_BYTES)
 }
 
 /// Handler of all requests. Clones share the connection to agq.
@@ -265,10 +281,28 @@ fn json_object(result: &CallToolResult) -> JsonObject {
 
 #[cfg(test)]
 mod tests {
-    use agenix_client::ClientError;
-    use rmcp::model::ErrorCode;
+    use std::io::Cursor;
 
-    use super::{ToolError, resource_error};
+    use agenix_client::ClientError;
+    use rmcp::{model::ErrorCode, transport::Transport};
+    use serde_json::json;
+
+    use super::{ToolError, resource_error, transport};
+
+    #[tokio::test]
+    async fn message_with_the_largest_inputs_is_read() {
+        let call = |id: u32, bytes: usize| {
+            let arguments = json!({"pipeline": "cat", "lines": ["x".repeat(bytes)]});
+            let params = json!({"name": "agx_run", "arguments": arguments});
+            json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+        };
+        let lines = format!("{}\n{}\n", call(1, 20 * 1024 * 1024), call(2, 1));
+        let mut transport = transport(Cursor::new(lines.into_bytes()), tokio::io::sink());
+        for id in [1, 2] {
+            let message = transport.receive().await.unwrap();
+            assert_eq!(serde_json::to_value(&message).unwrap()["id"], id);
+        }
+    }
 
     #[test]
     fn resource_is_not_missing_while_agq_is_away() {

@@ -27,7 +27,11 @@ use tokio::{
     time::sleep,
 };
 
-use crate::{ServeError, handler::Handler, settings::Settings};
+use crate::{
+    ServeError,
+    handler::{Handler, MAX_MESSAGE_BYTES},
+    settings::Settings,
+};
 
 /// Path of the server.
 const PATH: &str = "/mcp";
@@ -93,6 +97,7 @@ impl HttpListener {
             .enforce_origin_validation()
             .with_allowed_origins(ORIGINS)
             .with_legacy_session_mode(false)
+            .with_max_request_body_bytes(MAX_MESSAGE_BYTES)
             .with_sse_retry(None);
         config.allowed_hosts.extend(hosts);
         let service = StreamableHttpService::new(
