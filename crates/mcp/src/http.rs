@@ -149,8 +149,13 @@ fn check(request: &Request<Incoming>, server: Option<&Server>) -> Result<(), Sta
     }
     let Some(server) = server else { return Ok(()) };
     let given = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
-    let key = given.strip_prefix(b"Bearer ").unwrap_or_default();
-    if server.has_key(key) { Ok(()) } else { Err(StatusCode::UNAUTHORIZED) }
+    if bearer(given).is_some_and(|key| server.has_key(key)) { Ok(()) } else { Err(StatusCode::UNAUTHORIZED) }
+}
+
+/// Returns the key in `Bearer KEY`. The scheme may have any case (RFC 9110 §11.1).
+fn bearer(authorization: &[u8]) -> Option<&[u8]> {
+    let (scheme, key) = authorization.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
 }
 
 fn refusal<B: Default>(status: StatusCode) -> Response<B> {
@@ -160,4 +165,19 @@ fn refusal<B: Default>(status: StatusCode) -> Response<B> {
         reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     reply
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bearer;
+
+    #[test]
+    fn scheme_of_the_key_may_have_any_case() {
+        for given in ["Bearer key", "bearer key", "BEARER  key"] {
+            assert_eq!(bearer(given.as_bytes()), Some(&b"key"[..]), "{given}");
+        }
+        for given in ["", "Bearer", "Bearerkey", "Basic key", "key"] {
+            assert_eq!(bearer(given.as_bytes()), None, "{given}");
+        }
+    }
 }
