@@ -246,16 +246,30 @@ fn shown_input(json: &str) -> Option<Value> {
     if json == "{}" {
         return None;
     }
-    let shown = printable(json);
-    let whole = (shown.len() <= MAX_TEXT_BYTES).then(|| serde_json::from_str(&shown).ok()).flatten();
+    let read = (json.len() <= MAX_TEXT_BYTES).then(|| serde_json::from_str(json).ok()).flatten();
+    let whole = read.map(with_printable_texts).filter(|value| value.to_string().len() <= MAX_TEXT_BYTES);
     Some(whole.unwrap_or_else(|| Value::String(escape_within(json.as_bytes(), MAX_TEXT_BYTES).text)))
+}
+
+/// Escapes the hidden characters in all texts and names of a value. In JSON, they may have been
+/// escapes, which a client reads as the characters.
+fn with_printable_texts(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(printable(&text)),
+        Value::Array(items) => Value::Array(items.into_iter().map(with_printable_texts).collect()),
+        Value::Object(fields) => {
+            let printed = |(name, value): (String, Value)| (printable(&name), with_printable_texts(value));
+            Value::Object(fields.into_iter().map(printed).collect())
+        }
+        other => other,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use agenix_protocol::documents::{JobStatus, parse, to_json};
 
-    use super::{Cursor, ListedJobs, job_report};
+    use super::{Cursor, ListedJobs, MAX_TEXT_BYTES, job_report, shown_input};
 
     fn job(status: &str, results: &str) -> JobStatus {
         let json = format!(
@@ -286,6 +300,19 @@ mod tests {
         let json = to_json(&job_report(&job("failed", results), 12));
         let expected = r#"{"index":7,"status":"failed","stderr":"\\x1b[2J end","exit_code":3,"input":{"line":"x"},"job_id":"j"}"#;
         assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn input_is_shown_without_hidden_characters() {
+        let shown = |json: &str| to_json(&shown_input(json).unwrap());
+        let expected = r#"{"line":"x\\u202eexe"}"#;
+        assert_eq!(shown("{\"line\":\"x\u{202e}exe\"}"), expected);
+        assert_eq!(shown(r#"{"line":"x\u202eexe"}"#), expected);
+        let expected = r#"{"a\\x1b":["🙂\\udb40\\udc41",7,null]}"#;
+        assert_eq!(shown(r#"{"a\u001b":["🙂\udb40\udc41",7,null]}"#), expected);
+        let long = format!(r#"{{"line":"{}"}}"#, "\u{202e}".repeat(MAX_TEXT_BYTES / 4));
+        let shown = shown_input(&long).unwrap().to_string();
+        assert!(!shown.contains('\u{202e}') && shown.len() <= MAX_TEXT_BYTES + 2, "{shown}");
     }
 
     #[test]
