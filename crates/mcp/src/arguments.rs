@@ -66,6 +66,7 @@ pub(crate) struct RunArguments {
     /// `inputs`, and not with `plan_id`.
     pub(crate) stdin_of: Option<ActionId>,
     /// One job for each object, whose fields are `{input.name}`. Default: one job without an input.
+    /// Write a number as a string if its digits matter, such as `"1.10"` or a long id.
     pub(crate) inputs: Option<Vec<Map<String, Value>>>,
     /// Name of this request, which you choose. A repeated call with the same name runs nothing
     /// again, and answers for the first call. Use one whenever a call may be repeated.

@@ -131,9 +131,56 @@ fn inputs(
 ) -> Result<Vec<Box<RawValue>>> {
     let values: Vec<Value> = match (lines, inputs) {
         (Some(lines), _) => lines.into_iter().map(|line| json!({"line": line})).collect(),
-        (None, Some(inputs)) => inputs.into_iter().map(Value::Object).collect(),
+        (None, Some(inputs)) => {
+            check_numbers(&inputs)?;
+            inputs.into_iter().map(Value::Object).collect()
+        }
         (None, None) => vec![stdin.map_or_else(|| json!({}), |blob| json!({STDIN_FIELD: blob.to_string()}))],
     };
     let raw = values.iter().map(to_raw_value).collect::<std::result::Result<_, _>>();
     raw.map_err(|error| ToolError::new(error.to_string(), "report this as a fault of agx"))
+}
+
+/// Checks that no number of the inputs has been rounded. In the parsed message of a client, an
+/// integer of more than 64 bits is a float.
+fn check_numbers(inputs: &[Map<String, Value>]) -> Result<()> {
+    for (at, input) in inputs.iter().enumerate() {
+        if let Some((name, _)) = input.iter().find(|(_, value)| has_rounded_number(value)) {
+            let what = format!("inputs[{at}].{name}: a number of more than 64 bits would lose digits");
+            return Err(ToolError::new(what, "write the number as a string, which keeps its digits"));
+        }
+    }
+    Ok(())
+}
+
+fn has_rounded_number(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => {
+            let is_exact = number.is_i64() || number.is_u64();
+            !is_exact && number.as_f64().is_none_or(|float| float.abs() >= 2_f64.powi(63))
+        }
+        Value::Array(items) => items.iter().any(has_rounded_number),
+        Value::Object(fields) => fields.values().any(has_rounded_number),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value};
+
+    #[test]
+    fn number_of_an_input_keeps_its_digits_or_is_refused() {
+        let inputs = |json: &str| {
+            let inputs: Vec<Map<String, Value>> = serde_json::from_str(json).unwrap();
+            super::inputs(None, Some(inputs), None)
+        };
+        let json = r#"[{"n":18446744073709551615},{"n":-9223372036854775808},{"n":0.25},{"n":1.0}]"#;
+        let kept: Vec<String> = inputs(json).unwrap().iter().map(|input| input.get().to_owned()).collect();
+        assert_eq!(format!("[{}]", kept.join(",")), json);
+        for number in ["18446744073709551616", r#"{"m":[-123456789012345678901234567890]}"#] {
+            let refused = inputs(&format!(r#"[{{}},{{"n":{number}}}]"#)).unwrap_err().to_string();
+            assert!(refused.starts_with("inputs[1].n: a number of more than 64 bits"), "{refused}");
+        }
+    }
 }
