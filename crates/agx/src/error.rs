@@ -259,6 +259,10 @@ fn advice(kind: ErrorKind) -> &'static str {
         ErrorKind::RefusedByPolicy => {
             "change the plan as the reason says, or ask the owner of agq to change its policy"
         }
+        ErrorKind::ApprovalExpired => {
+            "delete the plan with `agx plan delete PLAN_ID`, and submit it again, so that agq asks again"
+        }
+        ErrorKind::PlanRejected => "ask the person who has rejected the plan",
         ErrorKind::InvalidAction | ErrorKind::InvalidInput => {
             "fix the inputs: each is an object with the fields that the plan's {{input.…}} name"
         }

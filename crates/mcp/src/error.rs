@@ -65,6 +65,10 @@ fn advice(reason: &str) -> &'static str {
             "change the plan to a form that the policy allows; agq has stored nothing"
         }
         ErrorKind::InvalidInput | ErrorKind::InvalidAction => "correct the inputs; agq has stored nothing",
+        ErrorKind::ApprovalExpired => "tell a person to approve the plan in time, and submit it again",
+        ErrorKind::PlanRejected => {
+            "a person has rejected this plan: do not run it in another form; ask the person"
+        }
         ErrorKind::InvalidPlan => "correct the plan; agq has stored nothing",
         ErrorKind::MessageTooLarge | ErrorKind::TooManyInputs => {
             "divide the inputs among several calls, each with its own request_id"
@@ -118,6 +122,8 @@ mod tests {
         assert!(rejected("BUDGET used up: jobs 4 of 5").ends_with("agx_budget shows when"));
         assert!(rejected("Plan refused by policy: no").ends_with("agq has stored nothing"));
         assert!(rejected("Message too large: max 9 bytes").contains("Next: divide the inputs among several"));
+        let refused = rejected("Approval of p is decided: rejected by admin:alice");
+        assert!(refused.contains("Next: a person has rejected this plan"), "{refused}");
         assert!(rejected("NOPERM This key").ends_with("for the key of this server"));
     }
 

@@ -14,6 +14,10 @@ pub enum ErrorKind {
     InvalidPlan,
     /// The policy of agq does not allow the plan.
     RefusedByPolicy,
+    /// Nobody has approved the plan in time.
+    ApprovalExpired,
+    /// A person has rejected the plan.
+    PlanRejected,
     /// An id names another action.
     ActionExists,
     /// The action does not exist.
@@ -116,6 +120,13 @@ impl ErrorKind {
         // The text begins with the id of the worker.
         if text.starts_with("Worker ") && text.contains(" cannot update job claimed by ") {
             return Self::NotHolder;
+        }
+        // The text begins with the id of the plan.
+        let decided = text.strip_prefix("Approval of ").and_then(|rest| rest.split_once(" is decided: "));
+        match decided.map(|(_, how)| how) {
+            Some(how) if how.starts_with("expired") => return Self::ApprovalExpired,
+            Some(how) if how.starts_with("rejected") => return Self::PlanRejected,
+            _ => {}
         }
         let known = PREFIXES.iter().find(|(prefix, _)| text.starts_with(prefix));
         known.map_or(Self::Other, |&(_, kind)| kind)

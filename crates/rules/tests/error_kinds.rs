@@ -6,6 +6,8 @@ use agenix_rules::rejection::Rejection;
 #[test]
 fn rejections_have_the_kind_that_clients_expect() {
     let halt = "now,fail=1".parse().unwrap();
+    let decided =
+        |how: &str| Rejection::ApprovalDecided { plan_id: "p".parse().unwrap(), how: how.to_owned() };
     for (rejection, kind) in [
         (Rejection::InvalidPlan("x".into()), ErrorKind::InvalidPlan),
         (Rejection::RefusedByPolicy("x".into()), ErrorKind::RefusedByPolicy),
@@ -26,6 +28,9 @@ fn rejections_have_the_kind_that_clients_expect() {
         ),
         (Rejection::NotPermitted("this key may not".into()), ErrorKind::NotPermitted),
         (Rejection::PlanInUse, ErrorKind::Other),
+        (decided("expired"), ErrorKind::ApprovalExpired),
+        (decided("rejected by admin:alice"), ErrorKind::PlanRejected),
+        (decided("approved by admin:alice"), ErrorKind::Other),
     ] {
         assert_eq!(ErrorKind::of(&rejection.line()), kind, "{rejection}");
     }

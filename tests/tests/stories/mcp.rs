@@ -124,6 +124,25 @@ fn agent_sees_nothing_of_another_and_approves_nothing() {
 }
 
 #[test]
+fn plan_whose_approval_has_expired_can_be_submitted_again() {
+    let lab = Lab::new();
+    let policy = lab.file("policy.toml", "version = 1\nuse = ['cat']\n[tools.awk]\nclass = 'interpreter'\n");
+    let policy = policy.display().to_string();
+    let keys = format!("[agents]\none = '{}'\n[admins]\nalice = '{}'\n", "1".repeat(64), "a".repeat(64));
+    let config = lab.file("agq.toml", &keys).display().to_string();
+    let agq = lab.agq(&["--config", &config, "--policy", &policy, "--approval-timeout", "2"]);
+    let mut session = McpSession::start(&mut of_agent(&lab, &agq, "1"));
+    let run = |request: &str| json!({"pipeline": "awk 1", "request_id": request, "wait_secs": 0});
+    let first = session.document("agx_run", &run("first"))["action_id"].clone();
+    eventually("the approval expires", || {
+        let status = session.document("agx_status", &json!({"action_id": first}));
+        (status["state"] == "cancelled").then_some(())
+    });
+    let second = session.document("agx_run", &run("second"));
+    assert_ne!(second["action_id"], first);
+}
+
+#[test]
 fn server_answers_what_it_does_not_understand_and_ends_with_its_stdin() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);

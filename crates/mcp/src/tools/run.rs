@@ -55,14 +55,16 @@ fn action_id(settings: &Settings, request_id: Option<&str>) -> Result<ActionId> 
 }
 
 async fn submit(queue: &Queue, action_id: &ActionId, arguments: RunArguments) -> Result<()> {
-    let (plan_id, stdin) = match source(&queue.settings, &arguments)? {
-        PlanSource::Stored(plan_id) => (plan_id, None),
+    let (plan_id, new, stdin) = match source(&queue.settings, &arguments)? {
+        PlanSource::Stored(plan_id) => (plan_id, None, None),
         PlanSource::New(mut plan) => {
             let stdin = match &arguments.stdin_of {
                 Some(action_id) => joined_outputs::read_by(queue, action_id, &mut plan).await?,
                 None => None,
             };
-            (store(queue, *plan).await?, stdin)
+            let (plan_id, plan) = identified(&queue.settings, *plan)?;
+            store(queue, &plan).await?;
+            (plan_id, Some(plan), stdin)
         }
     };
     let inputs = inputs(arguments.lines, arguments.inputs, stdin)?;
@@ -70,11 +72,43 @@ async fn submit(queue: &Queue, action_id: &ActionId, arguments: RunArguments) ->
         action_id: Some(action_id.clone()),
         queue: queue.settings.queue.clone(),
         max_running: arguments.max_running,
-        ..ActionSubmission::new(plan_id, inputs)
+        ..ActionSubmission::new(plan_id.clone(), inputs)
     };
-    let action = &action;
-    queue.call(|mut agq| async move { agq.submit_action(action).await }).await?;
-    Ok(())
+    let mut expired = submit_action(queue, &action).await?;
+    if expired.is_some()
+        && let Some(plan) = &new
+        && delete(queue, &plan_id).await?
+    {
+        // Nobody has decided in time. agq asks again about a plan that is stored again.
+        store(queue, plan).await?;
+        expired = submit_action(queue, &action).await?;
+    }
+    expired.map_or(Ok(()), |reason| Err(ClientError::Rejected(reason).into()))
+}
+
+/// Submits an action. Returns the error line of agq if the approval of its plan has expired.
+async fn submit_action(queue: &Queue, action: &ActionSubmission) -> Result<Option<String>> {
+    let submitted = queue.call(|mut agq| async move {
+        match agq.submit_action(action).await {
+            Err(ClientError::Rejected(reason)) if ErrorKind::of(&reason) == ErrorKind::ApprovalExpired => {
+                Ok(Some(reason))
+            }
+            submitted => submitted.map(|_| None),
+        }
+    });
+    submitted.await
+}
+
+/// Deletes a plan. Returns false if agq refuses that, because jobs of the plan have not ended.
+async fn delete(queue: &Queue, plan_id: &PlanId) -> Result<bool> {
+    let deleted = queue.call(|mut agq| async move {
+        match agq.delete_plan(plan_id).await {
+            Err(ClientError::Rejected(_)) => Ok(false),
+            // A plan that is gone already is deleted, too.
+            deleted => deleted.map(|_| true),
+        }
+    });
+    deleted.await
 }
 
 /// Plan of a call.
@@ -107,10 +141,9 @@ fn source(settings: &Settings, arguments: &RunArguments) -> Result<PlanSource> {
     Ok(PlanSource::New(Box::new(plan)))
 }
 
-/// Stores a plan, and returns its id.
-async fn store(queue: &Queue, plan: Plan) -> Result<PlanId> {
-    let (plan_id, plan) = identified(&queue.settings, plan)?;
-    let json = &to_json(&plan).into_bytes();
+/// Stores a plan with an id.
+async fn store(queue: &Queue, plan: &Plan) -> Result<()> {
+    let json = &to_json(plan).into_bytes();
     let stored = queue.call(|mut agq| async move {
         match agq.submit_plan(json.clone()).await {
             // An earlier call has stored it, because the id follows from the content.
@@ -118,8 +151,7 @@ async fn store(queue: &Queue, plan: Plan) -> Result<PlanId> {
             stored => stored.map(drop),
         }
     });
-    stored.await?;
-    Ok(plan_id)
+    stored.await
 }
 
 /// Returns the inputs of the jobs; one input without lines and inputs, which names the blob of
