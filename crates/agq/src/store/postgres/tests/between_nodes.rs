@@ -2,14 +2,22 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::ids::PlanId;
-use agenix_rules::{capability::Needs, limit::Limit};
+use agenix_protocol::{
+    documents::WorkerRegistration,
+    ids::{PlanId, WorkerId},
+};
+use agenix_rules::{
+    capability::Needs,
+    limit::Limit,
+    worker::{self, Worker},
+};
 use e2e::Database;
 use futures_util::future::join_all;
 use sqlx::{Connection, Error, PgConnection, Row, query, query_scalar, raw_sql};
 
 use crate::store::{
-    AckLevel, DocumentKind, DocumentStore, JobStore, StoredPlan,
+    AckLevel, DocumentKind, DocumentStore, JobStore, RuleResult, StoreFuture, StoredPlan, WorkerRule,
+    WorkerStore,
     postgres::{
         PostgresStore,
         tests::making::{NOW, ack, cancel, claim, claimants, fresh_node, node, number, own, plain, submit},
@@ -213,4 +221,28 @@ async fn nodes_are_notified_of_jobs_that_were_locked_and_left() {
         });
         assert_eq!(claimed.await.unwrap(), expected);
     }
+}
+
+fn register(node: &PostgresStore, connection: &'static str) -> StoreFuture<RuleResult<()>> {
+    let worker_id = WorkerId::new("w").unwrap();
+    let registration = WorkerRegistration::of(worker_id.clone());
+    let rule: WorkerRule = Box::new(move |known: Option<&Worker>| {
+        worker::registered(known, &registration, connection, NOW).map(Some)
+    });
+    node.decide_worker(&worker_id, AckLevel::Durable, None, rule)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_worker_id_is_accepted_by_one_of_two_nodes() {
+    let (database, first) = fresh_node().await;
+    let second = node(&database).await;
+    // Both nodes see that the worker is unknown before one of them can add it.
+    let other = other_session(&database, "LOCK TABLE agq.workers IN SHARE MODE").await;
+    let answers = [register(&first, "c1"), register(&second, "c2")];
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'agq.workers'::regclass \
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    while number(&first, waiting).await < 2 {}
+    other.close().await.unwrap();
+    let accepted = join_all(answers).await.into_iter().filter(|answer| answer.as_ref().unwrap().is_ok());
+    assert_eq!(accepted.count(), 1);
 }

@@ -2,7 +2,7 @@
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::worker::{Liveness, Worker};
-use sqlx::{Result, Row, query};
+use sqlx::{Error, Result, Row, query};
 
 use crate::store::{
     RuleResult, WorkerRule,
@@ -27,10 +27,17 @@ impl PgTxn<'_> {
         registration: Option<&str>,
         rule: &WorkerRule,
     ) -> Result<RuleResult<()>> {
-        let Some(worker) = accepted!(rule(self.worker(worker_id)?.as_ref())) else { return Ok(Ok(())) };
-        let sql = "INSERT INTO agq.workers (worker_id, record) VALUES ($1, $2) \
-             ON CONFLICT (worker_id) DO UPDATE SET record = EXCLUDED.record";
-        self.session.run(query(sql).bind(worker_id.as_str()).bind(encode(&worker)?))?;
+        let known = self.worker(worker_id)?;
+        let Some(worker) = accepted!(rule(known.as_ref())) else { return Ok(Ok(())) };
+        let sql = if known.is_some() {
+            "UPDATE agq.workers SET record = $2 WHERE worker_id = $1"
+        } else {
+            "INSERT INTO agq.workers (worker_id, record) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+        };
+        if self.session.run(query(sql).bind(worker_id.as_str()).bind(encode(&worker)?))? == 0 {
+            // Another node has added the worker since the look. The rule of the retry sees it.
+            return Err(Error::RowNotFound);
+        }
         if let Some(registration) = registration {
             let sql = "INSERT INTO agq.registrations (worker_id, json) VALUES ($1, $2) \
                  ON CONFLICT (worker_id) DO UPDATE SET json = EXCLUDED.json";
