@@ -72,7 +72,7 @@ pub(crate) async fn run(app: Arc<AppState>) {
     join3(reaping, observing, advancing).await;
 }
 
-/// Acts on the leader of several nodes only, except for the connections of its own node.
+/// Acts on the leader of several nodes only, except for the connections and waiters of its own node.
 struct Reaper<'r> {
     app: &'r AppState,
     detector: &'r PauseDetector,
@@ -146,6 +146,10 @@ impl<'r> Reaper<'r> {
             self.detector.listen_from(now);
         }
         if !leads {
+            // No other node wakes the waiters of this node when only time has passed.
+            if let Err(error) = limits::wake_waiting(self.app).await {
+                debug!(%error, "waiters under limits could not be woken; the next round tries again");
+            }
             return;
         }
         self.correct_times().await;

@@ -1,4 +1,4 @@
-//! Unique jobs under limits, submitted and run by clients of three nodes at the same time.
+//! Jobs under limits at several nodes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,11 @@ use std::{
 
 use e2e::{Agq, Lab};
 
-use crate::http::client::Http;
+use super::ONLY_TOLD;
+use crate::{
+    http::client::Http,
+    support::{Raw, plan},
+};
 
 /// Number of clients, which are divided among the nodes.
 const CLIENTS: usize = 24;
@@ -45,6 +49,23 @@ fn each_unique_job_under_a_limit_goes_to_one_client_of_three_nodes() {
         assert_eq!(http.get(&format!("/rate-limits/k{limit}"))["concurrency"]["active"], 0);
     }
     assert!(http.fetch("late", "default").is_none());
+}
+
+#[test]
+fn waiter_under_a_rate_limit_is_woken_at_a_node_that_does_not_lead() {
+    let lab = Lab::of_nodes();
+    // The node that starts first is the leader.
+    let (_leader, other) = (lab.agq(&ONLY_TOLD), lab.agq(&ONLY_TOLD));
+    lab.submit_plan(&other, &plan("p", "true", &[]));
+    let inputs = lab.file("inputs", "[{},{},{}]").display().to_string();
+    lab.agx(&other, &["action", "submit", "p", "--id", "a", "--inputs", &inputs, "--rate", "1/s"]).expect(0);
+    let mut waits = Raw::open(&lab, &other);
+    let mut jobs = BTreeSet::new();
+    for _ in 0..3 {
+        waits.send("BRPOP queue:ready 0\n");
+        jobs.insert(waits.bulk());
+    }
+    assert_eq!(jobs.len(), 3);
 }
 
 /// Submits the job `number`, and then runs a job, which may be that of another client.
