@@ -9,6 +9,7 @@
 //! transaction of its own that waits for no disk.
 
 use std::{
+    collections::HashSet,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -42,7 +43,8 @@ const LISTS: &str = "agq_lists";
 /// Payload of a node whose first client subscribes to changes.
 const LISTENS: &str = "listens";
 const NODES: &str = "agq_nodes";
-/// Channel for pub/sub messages: channel and payload in hex, or the number of a stored message.
+/// Channel for pub/sub messages: channel and payload in hex, and a word that is unique in its
+/// transaction, or the number of a stored message.
 const MESSAGES: &str = "agq_messages";
 /// Maximum payload in bytes, because PostgreSQL accepts less than 8,000.
 const MAX_PAYLOAD: usize = 7_900;
@@ -95,9 +97,10 @@ impl NotifyBus {
                 }
             }
             let was_open = connection.is_some();
-            match within(LISTEN_TIMEOUT, self.send(&mut connection, &waiting)).await {
+            let count = count_until_equal_event(&waiting);
+            match within(LISTEN_TIMEOUT, self.send(&mut connection, &waiting[..count])).await {
                 Ok(()) => {
-                    waiting.clear();
+                    waiting.drain(..count);
                     failing_since = None;
                 }
                 Err(error) => {
@@ -115,14 +118,15 @@ impl NotifyBus {
         }
     }
 
+    /// Sends notices in one transaction, of which PostgreSQL delivers equal notifications once.
     async fn send(&self, connection: &mut Option<PgConnection>, waiting: &[BusMessage]) -> Result<()> {
         let connection = match connection {
             Some(connection) => connection,
             None => connection.insert(self.access.connect_with(&[("synchronous_commit", "off")]).await?),
         };
         let (mut channels, mut payloads) = (Vec::new(), Vec::new());
-        for notice in waiting {
-            let (channel, payload) = self.encode(connection, notice).await?;
+        for (place, notice) in waiting.iter().enumerate() {
+            let (channel, payload) = self.encode(connection, notice, place).await?;
             channels.push(channel);
             payloads.push(payload);
         }
@@ -130,11 +134,13 @@ impl NotifyBus {
         query(sql).bind(channels).bind(payloads).execute(connection).await.map(drop)
     }
 
-    /// Returns channel and payload of a notice. Stores a message that is too long for a payload.
+    /// Returns channel and payload of the notice at `place` in its transaction. Stores a message
+    /// that is too long for a payload.
     async fn encode(
         &self,
         connection: &mut PgConnection,
         notice: &BusMessage,
+        place: usize,
     ) -> Result<(&'static str, String)> {
         let node = &self.nodes.name;
         Ok(match notice {
@@ -146,7 +152,7 @@ impl NotifyBus {
             }
             BusMessage::List(_) => (LISTS, node.clone()),
             BusMessage::Message(channel, payload) => {
-                let encoded = format!("{node} {} {}", hex(channel), hex(payload));
+                let encoded = format!("{node} {} {} {place}", hex(channel), hex(payload));
                 if encoded.len() <= MAX_PAYLOAD {
                     (MESSAGES, encoded)
                 } else {
@@ -281,6 +287,20 @@ impl NotifyBus {
     }
 }
 
+/// Returns the number of notices before the first event that equals an earlier one. Other programs
+/// get each event only if equal events are sent in separate transactions.
+fn count_until_equal_event(notices: &[BusMessage]) -> usize {
+    let mut events = HashSet::new();
+    for (place, notice) in notices.iter().enumerate() {
+        if let BusMessage::Event(channel, json) = notice
+            && !events.insert((*channel, json.as_str()))
+        {
+            return place;
+        }
+    }
+    notices.len()
+}
+
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
@@ -296,7 +316,16 @@ fn unhex(text: &str) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use super::{hex, unhex};
+    use super::{BusMessage, count_until_equal_event, hex, unhex};
+
+    #[test]
+    fn equal_events_are_sent_in_separate_transactions() {
+        let event = |channel, json: &str| BusMessage::Event(channel, json.into());
+        let notices = [event("a", "1"), event("a", "2"), event("b", "1"), BusMessage::Beat, event("a", "2")];
+        assert_eq!(count_until_equal_event(&notices), 4);
+        assert_eq!(count_until_equal_event(&notices[4..]), 1);
+        assert_eq!(count_until_equal_event(&[BusMessage::Beat, BusMessage::Beat]), 2);
+    }
 
     #[test]
     fn hex_round_trips_all_bytes() {

@@ -208,6 +208,29 @@ async fn notices_are_sent_again_after_the_connection_was_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn equal_messages_and_events_are_all_delivered() {
+    let (database, store) = fresh_store().await;
+    let mut listener = PgListener::connect(&database.url()).await.unwrap();
+    listener.listen_all(["agq_test", "agq_messages"]).await.unwrap();
+    // Later notices wait while the connection for the first one is opened.
+    for _ in 0..5 {
+        store.notices.send(BusMessage::Event("agq_test", "equal".into())).await.unwrap();
+        let message = BusMessage::Message(Bytes::from_static(b"channel"), Bytes::from_static(b"equal"));
+        store.notices.send(message).await.unwrap();
+    }
+    store.notices.send(BusMessage::Event("agq_test", "last".into())).await.unwrap();
+    let (mut events, mut messages) = (0, 0);
+    loop {
+        match listener.recv().await.unwrap().payload() {
+            "last" => break,
+            "equal" => events += 1,
+            _ => messages += 1,
+        }
+    }
+    assert_eq!((events, messages), (5, 5));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn long_message_is_received_while_reads_use_every_connection() {
     let database = Database::new();
     let hears = PostgresStore::open(&database.url(), PostgresSettings::default()).await.unwrap();
