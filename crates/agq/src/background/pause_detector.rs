@@ -46,6 +46,14 @@ impl PauseDetector {
         seen.listening_since
     }
 
+    /// Observes how the store answered the reaper, which asked it at `asked_at`. A store that fails,
+    /// or answers late, could store no heartbeats, so silences of workers count from `now` on.
+    pub(crate) fn observe_store(&self, asked_at: Timestamp, now: Timestamp, has_failed: bool) {
+        if has_failed || now.ms_since(asked_at) > self.longest_ms {
+            self.listen_from(now);
+        }
+    }
+
     pub(crate) fn listen_from(&self, now: Timestamp) {
         lock(&self.seen).listening_since = now;
     }
@@ -87,6 +95,18 @@ mod tests {
         detector.observe(Timestamp(80_000));
         detector.subtract_unseen(60_000);
         assert_eq!(detector.unseen_ms(), 9_500, "the second pause has not been excused yet");
+    }
+
+    #[test]
+    fn pause_detector_listens_from_the_end_of_an_outage_of_the_store() {
+        let detector = PauseDetector::new(Timestamp(10_000), 1_000);
+        detector.observe_store(Timestamp(10_000), Timestamp(11_000), false);
+        assert_eq!(detector.observe(Timestamp(11_000)), Timestamp(10_000), "it answered in time");
+        detector.observe_store(Timestamp(11_000), Timestamp(11_500), true);
+        assert_eq!(detector.observe(Timestamp(11_600)), Timestamp(11_500), "it failed");
+        detector.observe_store(Timestamp(11_600), Timestamp(12_601), false);
+        assert_eq!(detector.observe(Timestamp(12_601)), Timestamp(12_601), "it answered late");
+        assert_eq!(detector.unseen_ms(), 0, "attempts went on");
     }
 
     #[test]

@@ -182,7 +182,10 @@ impl<'r> Reaper<'r> {
         let app = self.app;
         // Due jobs come first, because they must not wait for the rest of the round.
         for _step in 0..MAX_DUE_STEPS {
-            if fire_due_jobs(app, MAX_DUE).await? < MAX_DUE {
+            let asked_at = app.clock.now();
+            let fired = fire_due_jobs(app, MAX_DUE).await;
+            self.detector.observe_store(asked_at, app.clock.now(), fired.is_err());
+            if fired? < MAX_DUE {
                 break;
             }
         }
@@ -217,7 +220,10 @@ impl<'r> Reaper<'r> {
 /// other workers.
 async fn expire_silent_workers(app: &AppState, detector: &PauseDetector) -> Result<()> {
     let silence_ms = app.settings.silence_ms();
-    for worker in app.store.worker_records().await? {
+    let asked_at = app.clock.now();
+    let workers = app.store.worker_records().await;
+    detector.observe_store(asked_at, app.clock.now(), workers.is_err());
+    for worker in workers? {
         let now = app.clock.now();
         let listening_since = detector.observe(now);
         if worker.standing == Liveness::Dead {

@@ -1,6 +1,11 @@
 //! Failures of the database: a crash, a failover, and dead connections.
 
-use std::{fs::File, process::Stdio, thread::JoinHandle};
+use std::{
+    fs::File,
+    process::Stdio,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
 
 use e2e::{Agq, Lab, Postgres, Proxy, Ran, eventually};
 
@@ -51,6 +56,41 @@ fn a_crash_of_the_database_takes_no_job_from_a_connection_that_lives() {
     let held = only_job(&lab, &leader, "a");
     assert_eq!((&held["status"], &held["attempt"]), (&"running".into(), &1.into()), "{held}");
     assert!(held["worker_id"].as_str().is_some_and(|holder| holder.starts_with("connection:")), "{held}");
+}
+
+#[test]
+fn an_outage_of_the_database_within_the_lease_takes_no_job_from_a_worker() {
+    let mut cluster = Postgres::start(&[]);
+    let lab = Lab::on_files();
+    let agq = lab.agq(&[
+        "--store",
+        &cluster.url(),
+        "--store-lease",
+        "120",
+        "--heartbeat-interval",
+        "3",
+        "--start-timeout",
+        "0",
+    ]);
+    lab.submit_plan(&agq, &plan("p", "true", &[]));
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let mut worker = Raw::open(&lab, &agq);
+    let register = r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["true"]}'"#;
+    assert!(worker.ask(register).starts_with("+OK"));
+    worker.send("BRPOP queue:ready 0\n");
+    assert!(worker.bulk().contains(r#""attempt":1"#));
+    assert_eq!(Raw::open(&lab, &agq).ask("SET expires v PX 5000"), "+OK");
+    let last_sign = Instant::now();
+    cluster.stop_at_once();
+    let silence = Duration::from_secs(10);
+    eventually("three heartbeat intervals", || (last_sign.elapsed() > silence).then_some(()));
+    cluster.start_again();
+    // The reaper removes the key after it has looked at the workers.
+    let sql = "SELECT count(*) FROM agq.keys";
+    eventually("a round of the reaper", || (psql(&cluster, sql) == "0\n").then_some(()));
+    assert_eq!(worker.ask("WORKER.HEARTBEAT w '{}'"), "+OK");
+    let held = only_job(&lab, &agq, "a");
+    assert_eq!((&held["status"], &held["worker_id"]), (&"running".into(), &"w".into()), "{held}");
 }
 
 #[test]
