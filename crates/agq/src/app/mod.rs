@@ -23,7 +23,7 @@ use crate::{
     clock::Clock,
     registry::{
         backups::Backups, budgets::Budgets, challenges::Challenges, connections::ConnectionRegistry,
-        event_log::EventLog, job_times::JobTimes, last_figures::LastFigures,
+        event_log::EventLog, job_times::JobTimes, last_figures::LastFigures, late_timers::LateTimers,
         output_handovers::OutputHandovers, pubsub::PubSub, queue_limits::QueueLimitCache, shares::Shares,
         throughput::Throughput, unreturned_claims::UnreturnedClaims,
     },
@@ -57,6 +57,7 @@ pub(crate) struct AppState {
     pub(crate) unreturned_claims: UnreturnedClaims,
     pub(crate) job_times: JobTimes,
     pub(crate) last_figures: LastFigures,
+    pub(crate) late_timers: LateTimers,
     pub(crate) queue_limits: QueueLimitCache,
     pub(crate) audit: AuditLog,
     pub(crate) plan_policy: PlanPolicy,

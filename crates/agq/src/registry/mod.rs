@@ -7,6 +7,7 @@ pub(crate) mod connections;
 pub(crate) mod event_log;
 pub(crate) mod job_times;
 pub(crate) mod last_figures;
+pub(crate) mod late_timers;
 pub(crate) mod output_handovers;
 pub(crate) mod pubsub;
 pub(crate) mod queue_limits;

@@ -8,7 +8,9 @@ use agenix_rules::{
     job::{self, Job},
     worker::{self, Worker},
 };
-use tracing::warn;
+use futures_util::FutureExt;
+use tokio::task::unconstrained;
+use tracing::{error, warn};
 
 use super::{
     job_changes::if_exists, job_ended::on_job_ended, worker_health::record_outcome,
@@ -20,19 +22,44 @@ use crate::{
     store::AckLevel,
 };
 
-/// Fires the earliest timers first, and returns their number.
+/// Fires the earliest timers first, and returns their number. Does not wait for a timer of a job
+/// that another session of the database has locked. The store fires that timer when the lock is
+/// free, and the reaper advances the workflow of the job.
 pub(crate) async fn fire_due_jobs(app: &AppState, limit: usize) -> Result<usize> {
     let now = app.clock.now();
-    let due = app.store.due(now, limit).await?;
+    let mut due = app.store.due(now, limit).await?;
+    due.retain(|job_id| !app.late_timers.is_late(job_id, now));
+    if due.is_empty() {
+        return Ok(0);
+    }
     let fire = |job_id| {
         let jitter = app.clock.chance();
         let rule = if_exists(move |job| job::due(job, now, jitter));
         app.store.decide(job_id, AckLevel::Durable, None, rule)
     };
     let answers: Vec<_> = due.iter().map(fire).collect();
-    let mut late = BTreeMap::new();
-    for answer in answers {
-        let Some(change) = answer.await?? else { continue };
+    let tried = app.store.wait_until_tried();
+    let may_be_late = tried.is_some();
+    if let Some(tried) = tried {
+        tried.await?;
+    }
+    let (mut fired, mut late) = (0, BTreeMap::new());
+    for (job_id, answer) in due.iter().zip(answers) {
+        // An answer that is there counts, however many this task has taken before.
+        let answer = if may_be_late { unconstrained(answer).now_or_never() } else { Some(answer.await) };
+        let decided = match answer {
+            Some(Ok(decided)) => decided?,
+            Some(Err(error)) if !may_be_late => return Err(error.into()),
+            not_fired => {
+                if let Some(Err(error)) = not_fired {
+                    error!(%job_id, %error, "the timer of a job could not fire; agq tries again in a few seconds");
+                }
+                app.late_timers.add(job_id.clone(), now);
+                continue;
+            }
+        };
+        fired += 1;
+        let Some(change) = decided else { continue };
         let has_timed_out = change.after.failures > change.before.failures;
         on_job_ended(app, Some(&change)).await?;
         if let Some(holder) = change.released_holder().filter(|_| has_timed_out) {
@@ -40,7 +67,7 @@ pub(crate) async fn fire_due_jobs(app: &AppState, limit: usize) -> Result<usize>
         }
     }
     flag_workers(app, late).await?;
-    Ok(due.len())
+    Ok(fired)
 }
 
 /// A worker whose job exceeds its timeout may hang. Notifies the workers that they have lost the

@@ -12,7 +12,7 @@ use crate::{
     clock::Clock,
     registry::{
         backups::Backups, budgets::Budgets, challenges::Challenges, connections::ConnectionRegistry,
-        event_log::EventLog, job_times::JobTimes, last_figures::LastFigures,
+        event_log::EventLog, job_times::JobTimes, last_figures::LastFigures, late_timers::LateTimers,
         output_handovers::OutputHandovers, pubsub::PubSub, queue_limits::QueueLimitCache, shares::Shares,
         throughput::Throughput, unreturned_claims::UnreturnedClaims,
     },
@@ -60,6 +60,7 @@ pub(crate) fn build(
         unreturned_claims: UnreturnedClaims::default(),
         job_times: JobTimes::default(),
         last_figures: LastFigures::default(),
+        late_timers: LateTimers::default(),
         queue_limits: QueueLimitCache::default(),
         audit,
         plan_policy,

@@ -10,6 +10,11 @@ use super::{ChangeNotifier, JobStore, OldestSnapshot, StoreFuture};
 pub(crate) trait StoreAdmin: JobStore {
     /// Completes when every earlier write is visible, except for jobs that are added in bulk.
     fn wait_until_applied(&self) -> StoreFuture<()>;
+    /// Completes when every earlier write of a record is answered, or waits for a lock of another
+    /// session of the database. Returns `None` for a store without other sessions.
+    fn wait_until_tried(&self) -> Option<StoreFuture<()>> {
+        None
+    }
     /// Completes when every visible write is on disk.
     fn sync(&self) -> StoreFuture<()>;
     /// Writes a consistent copy of the store into the new file `to`, from which a store can be

@@ -1,7 +1,8 @@
-//! Failures of the database: a crash, a failover, and dead connections.
+//! Failures of the database: a crash, a failover, dead connections, and locked rows.
 
 use std::{
     fs::File,
+    io::{BufRead, BufReader, Write},
     process::Stdio,
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -91,6 +92,37 @@ fn an_outage_of_the_database_within_the_lease_takes_no_job_from_a_worker() {
     assert_eq!(worker.ask("WORKER.HEARTBEAT w '{}'"), "+OK");
     let held = only_job(&lab, &agq, "a");
     assert_eq!((&held["status"], &held["worker_id"]), (&"running".into(), &"w".into()), "{held}");
+}
+
+#[test]
+fn a_locked_row_of_a_delayed_job_holds_up_no_other_delayed_job() {
+    let cluster = Postgres::start(&[]);
+    let lab = Lab::on_files();
+    // A write that waits for a lock fails only after an hour.
+    let agq = lab.agq(&["--store", &cluster.url(), "--store-timeout", "3600"]);
+    lab.submit_plan(&agq, &plan("p", "true", &[]));
+    let mut asks = Raw::open(&lab, &agq);
+    let mut submit = |id: &str, delay_secs: u64| {
+        let delay = format!(r#""delay_secs":{delay_secs}"#);
+        let action = format!(r#"{{"action_id":"{id}","plan_id":"p","inputs":[{{}}],{delay}}}"#);
+        assert!(asks.ask(&format!("ACTION.SUBMIT '{action}'")).starts_with("+OK"));
+    };
+    submit("locked", 2);
+    let mut session = cluster.client("psql");
+    session.args(["--quiet", "-AtX"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut session = session.spawn().unwrap();
+    let (mut sql, mut rows) = (session.stdin.take().unwrap(), BufReader::new(session.stdout.take().unwrap()));
+    writeln!(sql, "BEGIN; SELECT job_id FROM agq.jobs WHERE action_id = 'locked' FOR UPDATE;").unwrap();
+    let mut locked = String::new();
+    rows.read_line(&mut locked).unwrap();
+    assert_ne!(locked, "");
+    // The reaper tries the locked job some rounds before this one.
+    submit("free", 4);
+    asks.send("BRPOP queue:ready 0\n");
+    let job = asks.bulk();
+    assert!(job.contains(r#""action_id":"free""#), "{job}");
+    drop(sql);
+    session.wait().unwrap();
 }
 
 #[test]

@@ -341,6 +341,11 @@ impl StoreAdmin for PostgresStore {
         self.write_on(subject::Subjects::all(), AckLevel::Applied, |_| Ok(()))
     }
 
+    fn wait_until_tried(&self) -> Option<StoreFuture<()>> {
+        // A write without subjects waits for no late write.
+        Some(self.write(AckLevel::Applied, |_| Ok(())))
+    }
+
     fn sync(&self) -> StoreFuture<()> {
         // A commit with synchronous_commit off is on the database's disk within three times
         // wal_writer_delay. That is less than the interval at which the caller asks for a sync.

@@ -12,12 +12,12 @@ use agenix_rules::{
     worker::{self, Worker},
 };
 use e2e::Database;
-use futures_util::future::join_all;
+use futures_util::{FutureExt, future::join_all};
 use sqlx::{Connection, Error, PgConnection, Row, query, query_scalar, raw_sql};
 
 use crate::store::{
-    AckLevel, DocumentKind, DocumentStore, JobStore, RuleResult, StoreFuture, StoredPlan, WorkerRule,
-    WorkerStore,
+    AckLevel, DocumentKind, DocumentStore, JobStore, RuleResult, StoreAdmin, StoreFuture, StoredPlan,
+    WorkerRule, WorkerStore,
     postgres::{
         PostgresStore,
         tests::making::{NOW, ack, cancel, claim, claimants, fresh_node, node, number, own, plain, submit},
@@ -180,6 +180,19 @@ async fn locked_job_delays_only_its_own_writes() {
     assert!(locked.await.unwrap().unwrap().is_some());
     // The job had ended by then.
     assert!(again.await.unwrap().is_ok_and(|change| change.is_none()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_of_locked_jobs_are_tried_and_not_awaited() {
+    let (database, store) = fresh_node().await;
+    submit(&store, "a", Needs::default(), ["a-0", "a-1"].map(plain).to_vec()).await.unwrap();
+    let other = other_session(&database, "SELECT FROM agq.jobs WHERE job_id = 'a-0' FOR UPDATE").await;
+    let (mut locked, free) = (cancel(&store, "a-0"), cancel(&store, "a-1"));
+    store.wait_until_tried().expect("other sessions may hold locks").await.unwrap();
+    assert!((&mut locked).now_or_never().is_none());
+    assert!(free.now_or_never().expect("it is answered").unwrap().unwrap().is_some());
+    other.close().await.unwrap();
+    assert!(locked.await.unwrap().unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
