@@ -134,8 +134,8 @@ pub(crate) struct Config {
     #[arg(long, env = "AGW_GRACE", value_name = "SECONDS", default_value_t = 300,
         value_parser = clap::value_parser!(u64).range(..=MAX_GRACE_SECS))]
     pub(crate) grace: u64,
-    /// Time between SIGTERM and SIGKILL for a task that exceeds a time limit of its own, in seconds,
-    /// up to a year; a cancelled job has at most 0.8 s of it
+    /// Time between SIGTERM and SIGKILL for a task that exceeds a time limit of its own, in
+    /// seconds, up to a year; a cancelled job has at most 0.8 s of it
     #[arg(long, env = "AGW_KILL_GRACE", value_name = "SECONDS", default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(..=MAX_GRACE_SECS))]
     pub(crate) kill_grace: u64,

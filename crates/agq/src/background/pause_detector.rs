@@ -46,8 +46,9 @@ impl PauseDetector {
         seen.listening_since
     }
 
-    /// Observes how the store answered the reaper, which asked it at `asked_at`. A store that fails,
-    /// or answers late, could store no heartbeats, so silences of workers count from `now` on.
+    /// Observes how the store answered the reaper, which asked it at `asked_at`. A store that
+    /// fails, or answers late, could store no heartbeats, so silences of workers count from `now`
+    /// on.
     pub(crate) fn observe_store(&self, asked_at: Timestamp, now: Timestamp, has_failed: bool) {
         if has_failed || now.ms_since(asked_at) > self.longest_ms {
             self.listen_from(now);
@@ -104,6 +105,7 @@ mod tests {
         assert_eq!(detector.observe(Timestamp(11_000)), Timestamp(10_000), "it answered in time");
         detector.observe_store(Timestamp(11_000), Timestamp(11_500), true);
         assert_eq!(detector.observe(Timestamp(11_600)), Timestamp(11_500), "it failed");
+        detector.observe(Timestamp(12_000));
         detector.observe_store(Timestamp(11_600), Timestamp(12_601), false);
         assert_eq!(detector.observe(Timestamp(12_601)), Timestamp(12_601), "it answered late");
         assert_eq!(detector.unseen_ms(), 0, "attempts went on");

@@ -72,7 +72,8 @@ pub(crate) async fn run(app: Arc<AppState>) {
     join3(reaping, observing, advancing).await;
 }
 
-/// Acts on the leader of several nodes only, except for the connections and waiters of its own node.
+/// Acts on the leader of several nodes only, except for the connections and waiters of its own
+/// node.
 struct Reaper<'r> {
     app: &'r AppState,
     detector: &'r PauseDetector,
