@@ -228,7 +228,7 @@ fn http_needs_the_key_and_refuses_other_sites_and_other_hosts() {
         let (status, body) = post(&address, &headers, &call);
         assert!(status.contains(expected), "{headers}: {status} {body}");
     }
-    let mut large = call.clone();
+    let mut large = call;
     large["params"]["arguments"]["request_id"] = json!("x".repeat(5 * 1024 * 1024));
     let (status, body) = post(&address, &format!("{host}{key}"), &large);
     assert!(status.contains(" 200 ") && body.contains("over http\\n"), "{status} {body}");
