@@ -83,7 +83,7 @@ pub(crate) struct JoinArgs {
     /// Only create the profile: start no worker on this machine
     #[arg(long, conflicts_with_all = ["sandbox", "resources", "worker_id"])]
     pub(crate) no_worker: bool,
-    /// Id of the worker: for the key of a worker, its name in [workers] of agq's config file
+    /// Id of the worker: for the key of a worker, its name in `[workers]` of agq's config file
     /// [default: worker-HOSTNAME-PID]
     #[arg(long, value_name = "ID")]
     pub(crate) worker_id: Option<WorkerId>,
