@@ -65,7 +65,7 @@ run, and prints it on a terminal.\n\nKeys with fewer permissions are in the conf
 `sha256:` and their hash:\n\n  [workers]\n  \"worker-001\" = \"…\"        # claims jobs as this worker\n  [clients]\n  \
 \"alice\" = \"sha256:…\"      # submits and watches\n  [admins]\n  \"root\" = \"…\"              # may do everything\n  [agents]\n  \"claude-1\" = \"…\"          # submits, and sees only that\n\n\
 SIGHUP makes agq read the keys, the certificates and the policy again, and reopen the audit log; connections stay open.\n\nLogs go to \
-stderr; AGQ_LOG=debug shows more.\n\nExit codes: 0 stopped by SIGINT or SIGTERM, 1 could not start or go on, 2 wrong usage.";
+stderr; AGQ_LOG=debug shows more.\n\nExit codes: 0 stopped by SIGINT or SIGTERM, 1 could not start or continue, also because of a wrong setting, 2 a command line that cannot be parsed.";
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum StoreLocation {

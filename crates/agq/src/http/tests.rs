@@ -14,6 +14,7 @@ use axum::{
 };
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::{
@@ -49,6 +50,27 @@ fn peer(role: Option<Role>) -> Peer {
     let (_closing, has_closed) = watch::channel(false);
     let slot = ConnectionSlot::default();
     Peer { number: 1, ip: None, shown: "test".into(), certified, has_closed, slot }
+}
+
+/// Sends a request of an admin. Returns the status and the body of the answer.
+async fn send_as_admin(
+    routes: &TowerToHyperService<Router>,
+    method: &str,
+    path: &str,
+    body: String,
+) -> (StatusCode, Value) {
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("/ojs/v1{path}"))
+        .header(header::HOST, "agq")
+        .header(header::CONTENT_TYPE, "application/json")
+        .extension(peer(Some(Role::Admin)))
+        .body(Body::from(body))
+        .unwrap();
+    let response = routes.call(request).await.unwrap();
+    let status = response.status();
+    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    (status, serde_json::from_slice(&bytes).unwrap())
 }
 
 fn is_allowed(role: Role, documented: &str) -> bool {

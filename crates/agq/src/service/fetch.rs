@@ -53,7 +53,7 @@ pub(crate) async fn fetch(
     let count = request.count.unwrap_or(1).min(MAX_FETCHED);
     let evictions = app.waiters.evictions();
     let worker = match &worker_id {
-        Some(worker_id) => Some(seen_worker(app, worker_id, request.visibility_timeout_ms).await?),
+        Some(worker_id) => Some(seen_worker(app, worker_id).await?),
         None => None,
     };
     let claimant = claimant(app, worker.as_ref(), &request).await?;

@@ -55,12 +55,8 @@ fn named_worker(own: Option<&WorkerId>, named: &str) -> Result<WorkerId, Rejecti
 }
 
 /// Registers an unknown worker; until its first heartbeat it may be silent for as long as a job is
-/// reserved.
-pub(crate) async fn seen_worker(
-    app: &AppState,
-    worker_id: &WorkerId,
-    visibility_ms: Option<u64>,
-) -> Result<Worker> {
+/// reserved by default.
+pub(crate) async fn seen_worker(app: &AppState, worker_id: &WorkerId) -> Result<Worker> {
     let now = app.clock.now();
     match app.store.worker(worker_id).await? {
         Some(worker) if worker.takes_jobs() && now.ms_since(worker.last_seen_at) < SEEN_AGAIN_MS => {
@@ -75,8 +71,7 @@ pub(crate) async fn seen_worker(
         }
         _ => {
             let registration = registration_of(worker_id.clone(), CONCURRENCY, &[]);
-            store_registration(app, registration, VISIBILITY_MS.max(visibility_ms.unwrap_or_default()))
-                .await?;
+            store_registration(app, registration, VISIBILITY_MS).await?;
             lookup::worker(app, worker_id).await
         }
     }

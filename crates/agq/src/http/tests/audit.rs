@@ -1,37 +1,19 @@
 //! Audit entries of requests: the command, and the changed record.
 
 use agenix_protocol::ids::JobId;
-use axum::{
-    Router,
-    body::Body,
-    http::{Request, header},
-};
-use hyper::service::Service;
+use axum::Router;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 
-use super::{peer, routes_of};
+use super::{routes_of, send_as_admin};
 use crate::{
-    auth::{
-        audit_log::AuditLog,
-        keyring::{Role, SessionKeys},
-    },
+    auth::{audit_log::AuditLog, keyring::SessionKeys},
     startup::services::with_audit_log,
 };
 
 /// Sends a request of an admin, and returns the body of the answer.
 async fn ask(routes: &TowerToHyperService<Router>, method: &str, path: &str, body: &str) -> Value {
-    let request = Request::builder()
-        .method(method)
-        .uri(format!("/ojs/v1{path}"))
-        .header(header::HOST, "agq")
-        .header(header::CONTENT_TYPE, "application/json")
-        .extension(peer(Some(Role::Admin)))
-        .body(Body::from(body.to_owned()))
-        .unwrap();
-    let response = routes.call(request).await.unwrap();
-    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
-    serde_json::from_slice(&bytes).unwrap()
+    send_as_admin(routes, method, path, body.to_owned()).await.1
 }
 
 /// Returns the command and the target of each entry.

@@ -3,18 +3,13 @@
 use std::sync::Arc;
 
 use agenix_rules::cron::Schedule;
-use axum::{
-    Router,
-    body::Body,
-    http::{Request, StatusCode, header},
-};
-use hyper::service::Service;
+use axum::{Router, http::StatusCode};
 use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 
-use super::{peer, routes, routes_of};
+use super::{routes, routes_of, send_as_admin};
 use crate::{
-    auth::keyring::{Role, SessionKeys},
+    auth::keyring::SessionKeys,
     startup::services::without_tasks,
     store::{DocumentChange, DocumentKind},
 };
@@ -27,18 +22,10 @@ async fn send(
     body: Value,
     status: StatusCode,
 ) -> Value {
-    let request = Request::builder()
-        .method(method)
-        .uri(format!("/ojs/v1{path}"))
-        .header(header::HOST, "agq")
-        .header(header::CONTENT_TYPE, "application/json")
-        .extension(peer(Some(Role::Admin)))
-        .body(Body::from(if body.is_null() { String::new() } else { body.to_string() }))
-        .unwrap();
-    let response = routes.call(request).await.unwrap();
-    assert_eq!(response.status(), status, "{method} {path}");
-    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
-    serde_json::from_slice(&bytes).unwrap()
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let (answered, answer) = send_as_admin(routes, method, path, body).await;
+    assert_eq!(answered, status, "{method} {path}");
+    answer
 }
 
 #[tokio::test]

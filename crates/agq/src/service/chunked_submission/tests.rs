@@ -12,7 +12,9 @@ use agenix_rules::{
     rejection::Rejection,
 };
 
-use super::{StalledSubmissions, begun, finish, finish_all_of, pending_submissions, pieces, store};
+use super::{
+    InputChunk, StalledSubmissions, begun, finish, finish_all_of, pending_submissions, pieces, store,
+};
 use crate::{
     app::{AppState, PlanPolicy, Submitter},
     auth::keyring::{Identity, Role},
@@ -34,6 +36,13 @@ async fn open(dir: &Path) -> Arc<AppState> {
     // The plan exists if the database is opened again.
     let _may_exist = plans::submit(&app, Submitter::NOBODY, PLAN).await;
     app
+}
+
+/// Returns the plan, the action, and five inputs in pieces of two, none of which is stored.
+fn unsubmitted(app: &AppState) -> (Plan, Action, Vec<InputChunk>) {
+    let action = Action::new(id(), "p".parse().unwrap(), app.clock.now());
+    let Ok(pieces) = pieces(five().inputs, 2) else { panic!("one piece") };
+    (documents::parse(PLAN).unwrap(), action, pieces)
 }
 
 fn submission(more: &str, inputs: &str) -> ActionSubmission {
@@ -205,9 +214,7 @@ async fn chunked_submission_to_a_halted_action_stores_no_further_piece() {
 async fn chunked_submission_is_complete_although_its_action_is_closed_during_the_first_write() {
     let dir = tempfile::tempdir().unwrap();
     let app = open(dir.path()).await;
-    let plan: Plan = documents::parse(PLAN).unwrap();
-    let action = Action::new(id(), "p".parse().unwrap(), app.clock.now());
-    let Ok(pieces) = pieces(five().inputs, 2) else { panic!("one piece") };
+    let (plan, action, pieces) = unsubmitted(&app);
     // The first write is submitted, and not visible yet.
     let first = app.store.add_action(begun(&app, (&action, false), &plan, &pieces).unwrap());
     let id = id();
@@ -238,9 +245,7 @@ async fn chunked_submission_whose_action_was_closed_ends_and_blocks_no_other_one
 async fn chunked_submission_whose_action_is_closed_meanwhile_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let app = open(dir.path()).await;
-    let plan: Plan = documents::parse(PLAN).unwrap();
-    let action = Action::new(id(), "p".parse().unwrap(), app.clock.now());
-    let Ok(pieces) = pieces(five().inputs, 2) else { panic!("one piece") };
+    let (plan, action, pieces) = unsubmitted(&app);
     let submitted = store(&app, action, &plan, &pieces, 5, |_| None);
     // Polled second, so that it closes the action behind the first write.
     let closed = async { app.store.decide_action(&id(), closing()).await };
@@ -254,9 +259,7 @@ async fn chunked_submission_whose_action_is_closed_meanwhile_is_refused() {
 async fn chunked_submission_is_answered_although_the_store_fails_after_the_first_write() {
     let dir = tempfile::tempdir().unwrap();
     let app = open(dir.path()).await;
-    let plan: Plan = documents::parse(PLAN).unwrap();
-    let action = Action::new(id(), "p".parse().unwrap(), app.clock.now());
-    let Ok(pieces) = pieces(five().inputs, 2) else { panic!("one piece") };
+    let (plan, action, pieces) = unsubmitted(&app);
     let submitted = store(&app, action, &plan, &pieces, 5, |_| None);
     // Polled second, so that the pieces are unreadable behind the first write.
     let damaged = async {
