@@ -17,7 +17,7 @@ use crate::{
 
 /// Body of a decision.
 #[derive(Debug, Deserialize)]
-pub(super) struct Decision {
+pub(super) struct DecisionBody {
     digest: String,
 }
 
@@ -51,7 +51,7 @@ async fn decide(
 ) -> HttpResult {
     let no_plan = |_| ApiError::not_found(format!("'{}' is not the id of a plan", quoted(id)));
     let plan_id = PlanId::new(id).map_err(no_plan)?;
-    let Decision { digest } = sent.object()?;
+    let DecisionBody { digest } = sent.object()?;
     let decider = Some(sender.identity());
     let jobs = approval_decisions::decide(&state.app, &plan_id, decision, (&digest, decider)).await?;
     Ok(ok(&json!({"plan_id": plan_id, "state": decision, "jobs": jobs})))

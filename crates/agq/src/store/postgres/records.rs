@@ -34,7 +34,7 @@ use crate::store::{
         old_snapshots, quantities,
         queries::{self, job_ids, page_of},
         sql_types,
-        txn::{jobs::Decision, unused_lanes},
+        txn::{jobs::JobDecision, unused_lanes},
         writer::{
             queue::Claiming,
             subject::{self, Subject},
@@ -137,7 +137,7 @@ impl JobStore for PostgresStore {
         results: Option<ReportedResults>,
         rule: JobRule,
     ) -> StoreFuture<RuleResult<Option<JobChange>>> {
-        let decision = Decision { job_id: job_id.clone(), results, rule };
+        let decision = JobDecision { job_id: job_id.clone(), results, rule };
         self.submit_write(|handle| handle.decide(level, decision))
     }
 

@@ -16,7 +16,7 @@ use crate::store::{
 };
 
 /// Rule that decides about one job.
-pub(crate) struct Decision {
+pub(crate) struct JobDecision {
     pub(crate) job_id: JobId,
     pub(crate) results: Option<ReportedResults>,
     pub(crate) rule: JobRule,
@@ -26,7 +26,7 @@ impl PgTxn<'_> {
     /// Applies every rule, in order, to the current record of its job.
     pub(crate) fn decide(
         &mut self,
-        decisions: &[&Decision],
+        decisions: &[&JobDecision],
     ) -> Result<Vec<RuleResult<Option<JobChange>>>, Error> {
         let ids = decisions.iter().map(|decision| decision.job_id.as_str()).collect();
         let JobReads { mut jobs, armed } = self.decided_jobs(&ids)?;
@@ -52,7 +52,7 @@ impl PgTxn<'_> {
 
     fn decide_one(
         &mut self,
-        decision: &Decision,
+        decision: &JobDecision,
         jobs: &mut BTreeMap<JobId, Job>,
     ) -> Result<RuleResult<Option<JobChange>>, Error> {
         let before = jobs.get(&decision.job_id);

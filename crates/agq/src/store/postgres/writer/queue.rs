@@ -13,7 +13,7 @@ use crate::store::{
     AckLevel, AddOutcome, Claim, Claimant, DocumentKind, DocumentRule, JobChange, NewAction, RuleResult,
     StoreError, StoreFuture, count_submitted_write,
     postgres::{
-        txn::{PgTxn, documents::document_name, jobs::Decision},
+        txn::{PgTxn, documents::document_name, jobs::JobDecision},
         writer::{
             pace::Pace,
             subject::{Subject, Subjects},
@@ -40,7 +40,7 @@ pub(crate) enum WriteKind {
 }
 
 pub(crate) struct Deciding {
-    pub(crate) decision: Decision,
+    pub(crate) decision: JobDecision,
     pub(crate) pending: PendingReply<RuleResult<Option<JobChange>>>,
 }
 
@@ -202,7 +202,7 @@ impl PgQueue {
 pub(crate) struct PgWriteHandle(pub(crate) Arc<PgQueue>);
 
 impl PgWriteHandle {
-    pub(crate) fn decide(&self, level: AckLevel, decision: Decision) -> RuleFuture<Option<JobChange>> {
+    pub(crate) fn decide(&self, level: AckLevel, decision: JobDecision) -> RuleFuture<Option<JobChange>> {
         let (pending, answer) = PendingReply::new();
         let bytes = decision.results.as_ref().map_or(0, |results| results.json.len());
         self.submit(level, WriteKind::Decide(Box::new(Deciding { decision, pending })), bytes, answer)
@@ -297,13 +297,13 @@ mod tests {
     use agenix_rules::job::RuleOutcome;
 
     use super::{Pace, PgQueue, PgWriteHandle};
-    use crate::store::{AckLevel, ReportedResults, postgres::txn::jobs::Decision};
+    use crate::store::{AckLevel, ReportedResults, postgres::txn::jobs::JobDecision};
 
     fn report(handle: &PgWriteHandle, bytes: usize) {
         let job_id = JobId::new("a-0").unwrap();
         let json = "x".repeat(bytes);
         let results = Some(ReportedResults::without_blobs(json));
-        let decision = Decision { job_id, results, rule: Box::new(|_| Ok(RuleOutcome::Unchanged)) };
+        let decision = JobDecision { job_id, results, rule: Box::new(|_| Ok(RuleOutcome::Unchanged)) };
         drop(handle.decide(AckLevel::Durable, decision));
     }
 

@@ -6,7 +6,7 @@ use agenix_protocol::ids::{ActionId, JobId, PlanId, WorkerId};
 
 use crate::store::{
     DocumentKind, NewAction,
-    postgres::txn::{documents::limits_of, jobs::Decision},
+    postgres::txn::{documents::limits_of, jobs::JobDecision},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -40,7 +40,7 @@ impl Subjects {
         Self { is_barrier: true, ..Self::default() }
     }
 
-    pub(crate) fn of_decision(decision: &Decision) -> Self {
+    pub(crate) fn of_decision(decision: &JobDecision) -> Self {
         Subject::Job(decision.job_id.clone()).into()
     }
 
