@@ -15,7 +15,7 @@ pub(crate) use self::{
     health_check::HealthCheck,
     open::ConnectOptions,
     pool::Pool,
-    round_trip::{Answers, Param, RoundTrip, RoundTripFailure, Statement},
+    round_trip::{Answers, Param, PreparedStatement, RoundTrip, RoundTripFailure},
     session::DatabaseSession,
     timeout::within,
 };

@@ -25,7 +25,7 @@ const MAX_BYTES: usize = 64 << 10;
 
 /// Statement that a session prepares once.
 #[derive(Debug)]
-pub(crate) struct Statement {
+pub(crate) struct PreparedStatement {
     /// Name, which no other statement has.
     pub(crate) name: &'static str,
     pub(crate) sql: &'static str,
@@ -48,15 +48,15 @@ pub(crate) enum Param {
     Binaries(Vec<Vec<u8>>),
 }
 
-enum Step {
+enum RoundTripStatement {
     /// One statement without parameters.
     Plain(&'static str),
-    Call(&'static Statement, Vec<Param>),
+    Call(&'static PreparedStatement, Vec<Param>),
 }
 
 /// Statements of one round trip to the database.
 #[derive(Default)]
-pub(crate) struct RoundTrip(Vec<Step>);
+pub(crate) struct RoundTrip(Vec<RoundTripStatement>);
 
 /// Rows of each statement of a round trip, in order.
 pub(crate) type Answers = Vec<Vec<PgRow>>;
@@ -69,12 +69,12 @@ pub(crate) struct RoundTripFailure {
 
 impl RoundTrip {
     pub(crate) fn plain(&mut self, sql: &'static str) {
-        self.0.push(Step::Plain(sql));
+        self.0.push(RoundTripStatement::Plain(sql));
     }
 
     /// Adds a call, and returns the place of its answer.
-    pub(crate) fn call(&mut self, statement: &'static Statement, params: Vec<Param>) -> usize {
-        self.0.push(Step::Call(statement, params));
+    pub(crate) fn call(&mut self, statement: &'static PreparedStatement, params: Vec<Param>) -> usize {
+        self.0.push(RoundTripStatement::Call(statement, params));
         self.0.len() - 1
     }
 
@@ -87,10 +87,10 @@ impl RoundTrip {
     }
 
     /// Returns the statements of the round trip that are not in `prepared`, each once.
-    pub(super) fn unprepared(&self, prepared: &HashSet<&'static str>) -> Vec<&'static Statement> {
-        let mut found: Vec<&'static Statement> = Vec::new();
+    pub(super) fn unprepared(&self, prepared: &HashSet<&'static str>) -> Vec<&'static PreparedStatement> {
+        let mut found: Vec<&'static PreparedStatement> = Vec::new();
         for step in &self.0 {
-            if let Step::Call(statement, _) = step
+            if let RoundTripStatement::Call(statement, _) = step
                 && !prepared.contains(statement.name)
                 && found.iter().all(|other| other.name != statement.name)
             {
@@ -102,14 +102,14 @@ impl RoundTrip {
 
     /// Returns the script of the round trip, or `None` if its values have to be bound.
     pub(super) fn script(&self) -> Option<String> {
-        if let [Step::Call(..)] = &*self.0 {
+        if let [RoundTripStatement::Call(..)] = &*self.0 {
             return None;
         }
         let mut script = String::new();
         for step in &self.0 {
             match step {
-                Step::Plain(sql) => script.push_str(sql),
-                Step::Call(statement, params) => {
+                RoundTripStatement::Plain(sql) => script.push_str(sql),
+                RoundTripStatement::Call(statement, params) => {
                     let _always_written = write!(script, "EXECUTE {}", statement.name);
                     for (at, param) in params.iter().enumerate() {
                         script.push(if at == 0 { '(' } else { ',' });
@@ -130,13 +130,13 @@ impl RoundTrip {
     /// Returns the statements with bound values.
     pub(super) fn into_queries(self) -> impl Iterator<Item = Sql<'static>> {
         self.0.into_iter().map(|step| match step {
-            Step::Plain(sql) => query(sql).persistent(false),
-            Step::Call(statement, params) => statement.query(params),
+            RoundTripStatement::Plain(sql) => query(sql).persistent(false),
+            RoundTripStatement::Call(statement, params) => statement.query(params),
         })
     }
 }
 
-impl Statement {
+impl PreparedStatement {
     /// Returns the statement as a query with bound values.
     pub(crate) fn query(&self, params: Vec<Param>) -> Sql<'static> {
         params.into_iter().fold(query(self.sql), |sql, param| param.bind(sql))
@@ -258,9 +258,9 @@ pub(super) async fn run_script(
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_BYTES, Param, RoundTrip, Statement};
+    use super::{MAX_BYTES, Param, PreparedStatement, RoundTrip};
 
-    const ECHO: Statement = Statement { name: "echo", sql: "SELECT $1::text[]" };
+    const ECHO: PreparedStatement = PreparedStatement { name: "echo", sql: "SELECT $1::text[]" };
 
     fn script(text: &str) -> Option<String> {
         let mut round_trip = RoundTrip::default();

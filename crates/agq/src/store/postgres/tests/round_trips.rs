@@ -14,7 +14,7 @@ use crate::store::{
     AckLevel, AddOutcome, Claim, JobStore,
     postgres::{
         PostgresStore,
-        connection::{Param, RoundTrip, RoundTripFailure, Statement},
+        connection::{Param, PreparedStatement, RoundTrip, RoundTripFailure},
         tests::making::{NOW, ack, claimants, fresh_node, number, own, plain, submit},
     },
 };
@@ -73,7 +73,7 @@ async fn submissions_claims_and_reports_take_two_round_trips_each() {
     assert_eq!((&*claimed.input, &*claimed.plan), ("{}", r#"{"plan_id":"p"}"#));
 }
 
-const ECHO: Statement = Statement {
+const ECHO: PreparedStatement = PreparedStatement {
     name: "test_echo",
     sql: "SELECT to_json($1::text[])::text, $2::bytea[], to_json($3::text[])::text, $4::bigint[], $5::smallint[], $6::boolean[], $7::smallint, $8::bigint, $9::boolean, $10::integer[]",
 };
@@ -125,8 +125,10 @@ async fn round_trips_carry_values_unchanged() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn round_trip_stops_at_the_first_error() {
-    const PAUSE: Statement =
-        Statement { name: "test_pause", sql: "INSERT INTO agq.paused (queue) SELECT unnest($1::text[])" };
+    const PAUSE: PreparedStatement = PreparedStatement {
+        name: "test_pause",
+        sql: "INSERT INTO agq.paused (queue) SELECT unnest($1::text[])",
+    };
     let (_database, store) = fresh_node().await;
     let failed = store.write(AckLevel::Applied, |batch| {
         let mut round_trip = RoundTrip::default();

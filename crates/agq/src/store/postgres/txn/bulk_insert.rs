@@ -12,7 +12,7 @@ use sqlx::Result;
 
 use crate::store::postgres::{
     codec::encode,
-    connection::{Param, RoundTrip, Statement},
+    connection::{Param, PreparedStatement, RoundTrip},
     sql_types,
 };
 
@@ -36,7 +36,7 @@ pub(crate) struct JobRows {
 }
 
 /// Statement that inserts new jobs with their inputs. The transaction holds their lanes.
-const INSERT_JOBS: Statement = Statement {
+const INSERT_JOBS: PreparedStatement = PreparedStatement {
     name: "agq_insert_jobs",
     sql: "WITH i AS (INSERT INTO agq.inputs (job_id, json) SELECT * FROM unnest($14::text[], $15::text[])) \
          INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, \
@@ -44,30 +44,32 @@ const INSERT_JOBS: Statement = Statement {
          SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::integer[], $6::smallint[], $7::bigint[], \
          $8::smallint[], $9::boolean[], $10::bigint[], $11::text[], $12::bigint[], $13::bytea[])",
 };
-const CHANGE_JOBS: Statement = Statement {
+const CHANGE_JOBS: PreparedStatement = PreparedStatement {
     name: "agq_change_jobs",
     sql: "UPDATE agq.jobs AS j SET status = n.status, is_ready = n.is_ready, due_at = n.due_at, holder = n.holder, \
          record = n.record, lane = n.lane \
          FROM unnest($1::text[], $2::smallint[], $3::boolean[], $4::bigint[], $5::text[], $6::bytea[], $7::integer[]) \
          AS n (job_id, status, is_ready, due_at, holder, record, lane) WHERE j.job_id = n.job_id",
 };
-const END_JOBS: Statement = Statement {
+const END_JOBS: PreparedStatement = PreparedStatement {
     name: "agq_end_jobs",
     sql: "WITH gone AS (DELETE FROM agq.jobs WHERE job_id = ANY ($1::text[])) \
          INSERT INTO agq.ended (job_id, action_id, place, plan_id, status, ended_at, holder, created_at, record) \
          SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::smallint[], $6::bigint[], $7::text[], \
          $8::bigint[], $9::bytea[])",
 };
-const REVIVE_JOBS: Statement =
-    Statement { name: "agq_revive_jobs", sql: "DELETE FROM agq.ended WHERE job_id = ANY ($1::text[])" };
+const REVIVE_JOBS: PreparedStatement = PreparedStatement {
+    name: "agq_revive_jobs",
+    sql: "DELETE FROM agq.ended WHERE job_id = ANY ($1::text[])",
+};
 /// Statement that updates ended jobs, for example with another status.
-const AMEND_JOBS: Statement = Statement {
+const AMEND_JOBS: PreparedStatement = PreparedStatement {
     name: "agq_amend_jobs",
     sql: "UPDATE agq.ended AS e SET status = n.status, ended_at = n.ended_at, holder = n.holder, record = n.record \
          FROM unnest($1::text[], $2::smallint[], $3::bigint[], $4::text[], $5::bytea[]) \
          AS n (job_id, status, ended_at, holder, record) WHERE e.job_id = n.job_id",
 };
-const PUT_RESULTS: Statement = Statement {
+const PUT_RESULTS: PreparedStatement = PreparedStatement {
     name: "agq_put_results",
     sql: "INSERT INTO agq.results (job_id, json) SELECT * FROM unnest($1::text[], $2::text[]) \
          ON CONFLICT (job_id) DO UPDATE SET json = EXCLUDED.json",
@@ -195,7 +197,7 @@ pub(crate) fn put_results(round_trip: &mut RoundTrip, results: BTreeMap<JobId, S
 }
 
 /// Statement that adds to the ends of jobs with limits. Each node has a shard, so rows differ.
-const ADD_LIMIT_ENDS: Statement = Statement {
+const ADD_LIMIT_ENDS: PreparedStatement = PreparedStatement {
     name: "agq_add_limit_ends",
     sql: "INSERT INTO agq.limit_ends AS l SELECT n.limit_key, $1::smallint, n.ended \
           FROM unnest($2::text[], $3::bigint[]) AS n (limit_key, ended) \
@@ -233,7 +235,7 @@ pub(crate) struct TotalsDelta {
 }
 
 /// Statement that adds to the counts. Each node has a shard, so rows differ.
-const ADD_COUNTS: Statement = Statement {
+const ADD_COUNTS: PreparedStatement = PreparedStatement {
     name: "agq_add_counts",
     sql: "WITH tallied AS (INSERT INTO agq.tallies AS t SELECT n.action_id, $1::smallint, n.a, n.b, n.c, n.d, n.e, n.f, n.at, n.started \
             FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], \

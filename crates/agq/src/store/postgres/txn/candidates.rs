@@ -10,7 +10,7 @@ use crate::store::{
     Claimant,
     postgres::{
         codec::{decode, or_skip},
-        connection::{Param, Statement},
+        connection::{Param, PreparedStatement},
         sql_types,
         txn::ready_jobs::LaneRead,
     },
@@ -51,11 +51,11 @@ macro_rules! of_first_jobs {
     };
 }
 /// Query for the positions of the first ready jobs of lanes.
-pub(crate) const FIRST: Statement =
-    Statement { name: "agq_first", sql: of_first_jobs!("c.lane, c.rank, c.turn", "", "") };
+pub(crate) const FIRST: PreparedStatement =
+    PreparedStatement { name: "agq_first", sql: of_first_jobs!("c.lane, c.rank, c.turn", "", "") };
 /// Query that locks the first ready jobs of lanes. Jobs that another transaction has locked are
 /// passed over.
-pub(crate) const CANDIDATES: Statement = Statement {
+pub(crate) const CANDIDATES: PreparedStatement = PreparedStatement {
     name: "agq_candidates",
     sql: of_first_jobs!(
         "c.lane, c.rank, c.turn, c.record, EXISTS (SELECT FROM agq.plans WHERE plan_id = c.plan_id) AS has_plan",
@@ -64,13 +64,14 @@ pub(crate) const CANDIDATES: Statement = Statement {
     ),
 };
 /// Query for the workers among the holders.
-pub(crate) const TAKERS: Statement = Statement {
+pub(crate) const TAKERS: PreparedStatement = PreparedStatement {
     name: "agq_takers",
     sql: "SELECT worker_id, record FROM agq.workers WHERE worker_id = ANY ($1::text[])",
 };
 
 /// Query for the paused queues.
-pub(crate) const PAUSED: Statement = Statement { name: "agq_paused", sql: "SELECT queue FROM agq.paused" };
+pub(crate) const PAUSED: PreparedStatement =
+    PreparedStatement { name: "agq_paused", sql: "SELECT queue FROM agq.paused" };
 
 /// Returns the parameter of [`TAKERS`]: the holders for which the claims are.
 pub(crate) fn takers(all: &[ClaimRequest<'_>]) -> Param {

@@ -14,7 +14,7 @@ use crate::store::{
     decisions::accepted,
     dedup::{DedupResult, deduplicate},
     postgres::{
-        connection::{Param, RoundTrip, Statement},
+        connection::{Param, PreparedStatement, RoundTrip},
         sql_types,
         txn::{PgTxn, checks::Checks, made_actions::MadeActions},
     },
@@ -22,7 +22,7 @@ use crate::store::{
 
 /// Statement that reads which of the actions `$1` exist, locks the plans `$2` against deletion, and
 /// takes `$3` turns.
-const CHECK: Statement = Statement {
+const CHECK: PreparedStatement = PreparedStatement {
     name: "agq_check_actions",
     sql: "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = ANY ($2::text[]) ORDER BY plan_id FOR KEY SHARE) \
          SELECT ARRAY(SELECT action_id FROM agq.actions WHERE action_id = ANY ($1::text[])), \

@@ -8,10 +8,10 @@ use sqlx::{Result, Row, postgres::PgRow};
 
 use crate::store::{
     Claim,
-    postgres::connection::{Param, RoundTrip, Statement},
+    postgres::connection::{Param, PreparedStatement, RoundTrip},
 };
 
-const TEXTS: Statement = Statement {
+const TEXTS: PreparedStatement = PreparedStatement {
     name: "agq_texts",
     sql: "SELECT job_id, json, NULL, true FROM agq.inputs WHERE job_id = ANY ($1::text[]) \
          UNION ALL SELECT plan_id, json, envelope, false FROM agq.plans WHERE plan_id = ANY ($2::text[])",

@@ -16,7 +16,7 @@ use crate::store::{
     decisions::accepted,
     dedup::ids_in,
     postgres::{
-        connection::{DatabaseSession, Param, Statement},
+        connection::{DatabaseSession, Param, PreparedStatement},
         txn::{
             PgTxn,
             held_rows::{DocumentWrites, HeldRows, OnLocked, put},
@@ -122,7 +122,7 @@ impl HeldLimits {
 }
 
 /// Query for the jobs of kinds that new jobs are compared with.
-pub(crate) const COMPARED: Statement = Statement {
+pub(crate) const COMPARED: PreparedStatement = PreparedStatement {
     name: "agq_compared",
     sql: "SELECT id, json FROM agq.notes WHERE kind = 'unique' AND id = ANY ($1::text[])",
 };

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use sqlx::{Error, Result, postgres::PgRow};
 
 use crate::store::postgres::{
-    connection::{Param, Statement},
+    connection::{Param, PreparedStatement},
     txn::PgTxn,
 };
 
-pub(crate) const HOLD_LANES: Statement = Statement {
+pub(crate) const HOLD_LANES: PreparedStatement = PreparedStatement {
     name: "agq_hold_lanes",
     sql: "SELECT lane FROM agq.lanes WHERE lane = ANY ($1::integer[]) ORDER BY lane FOR KEY SHARE",
 };

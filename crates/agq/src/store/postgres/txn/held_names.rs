@@ -3,13 +3,13 @@
 use sqlx::Result;
 
 use crate::store::postgres::{
-    connection::{Param, Statement},
+    connection::{Param, PreparedStatement},
     txn::PgTxn,
 };
 
 /// Statement that locks names, which share 1,024 locks of one class: the server's lock table is
 /// small.
-pub(crate) const LOCK_NAMES: Statement = Statement {
+pub(crate) const LOCK_NAMES: PreparedStatement = PreparedStatement {
     name: "agq_lock_names",
     sql: "SELECT pg_advisory_xact_lock(24945, slot) FROM (\
          SELECT DISTINCT hashtext(name) & 1023 AS slot FROM unnest($1::text[]) AS n (name) ORDER BY slot) AS slots",

@@ -10,7 +10,7 @@ use sqlx::{Error, Result, Row, postgres::PgRow};
 use crate::store::{
     DocumentKind,
     postgres::{
-        connection::{DatabaseSession, Param, RoundTrip, Statement},
+        connection::{DatabaseSession, Param, PreparedStatement, RoundTrip},
         sql_types,
     },
 };
@@ -20,7 +20,7 @@ use crate::store::{
 /// less room under a limit than there is.
 macro_rules! locking {
     ($name:literal, $lock:literal) => {
-        Statement {
+        PreparedStatement {
             name: $name,
             sql: concat!(
                 "SELECT id, json, (SELECT sum(ended)::bigint FROM agq.limit_ends WHERE $1::text = 'limit' AND limit_key = n.id) \
@@ -31,32 +31,32 @@ macro_rules! locking {
     };
 }
 
-const WAIT: Statement = locking!("agq_hold_notes", " FOR UPDATE");
-const FAIL: Statement = locking!("agq_hold_notes_nowait", " FOR UPDATE NOWAIT");
-const FREE: Statement = locking!("agq_hold_free_notes", " FOR UPDATE SKIP LOCKED");
+const WAIT: PreparedStatement = locking!("agq_hold_notes", " FOR UPDATE");
+const FAIL: PreparedStatement = locking!("agq_hold_notes_nowait", " FOR UPDATE NOWAIT");
+const FREE: PreparedStatement = locking!("agq_hold_free_notes", " FOR UPDATE SKIP LOCKED");
 
 /// Statement that inserts those of the given documents that do not exist. It leaves existing ones
 /// out first. Otherwise `ON CONFLICT` would wait for the transaction that changes such a document,
 /// and the lock of the document would wait once more.
-pub(crate) const MAKE: Statement = Statement {
+pub(crate) const MAKE: PreparedStatement = PreparedStatement {
     name: "agq_make_notes",
     sql: "INSERT INTO agq.notes (kind, id, json) SELECT $1::text, n.id, $3::text FROM unnest($2::text[]) AS n (id) \
          WHERE (SELECT true FROM agq.notes AS o WHERE o.kind = $1 AND o.id = n.id) IS NULL ORDER BY n.id ON CONFLICT DO NOTHING",
 };
 
 /// Query for the ids of those of the given documents that exist.
-const IDS: Statement = Statement {
+const IDS: PreparedStatement = PreparedStatement {
     name: "agq_note_ids",
     sql: "SELECT id FROM agq.notes WHERE kind = $1::text AND id = ANY ($2::text[])",
 };
 
 /// Query for documents without their locks.
-pub(crate) const EXISTING: Statement = Statement {
+pub(crate) const EXISTING: PreparedStatement = PreparedStatement {
     name: "agq_notes",
     sql: "SELECT id, json FROM agq.notes WHERE kind = $1::text AND id = ANY ($2::text[])",
 };
 
-const PUT: Statement = Statement {
+const PUT: PreparedStatement = PreparedStatement {
     name: "agq_put_notes",
     sql: "INSERT INTO agq.notes (kind, id, json) SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) \
          ON CONFLICT (kind, id) DO UPDATE SET json = EXCLUDED.json",

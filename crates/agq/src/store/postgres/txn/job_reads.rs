@@ -8,7 +8,7 @@ use sqlx::{Result, Row, postgres::PgRow};
 
 use crate::store::postgres::{
     codec::decode,
-    connection::{Param, Statement},
+    connection::{Param, PreparedStatement},
     txn::PgTxn,
 };
 
@@ -16,7 +16,7 @@ use crate::store::postgres::{
 macro_rules! locking {
     ($live:literal, $ended:literal, $ids:literal) => {
         (
-            Statement {
+            PreparedStatement {
                 name: $live,
                 sql: concat!(
                     "SELECT record, (SELECT true FROM agq.notes AS n WHERE n.kind = 'halt' AND n.id = j.action_id) AS is_armed \
@@ -25,7 +25,7 @@ macro_rules! locking {
                     ") ORDER BY job_id FOR UPDATE"
                 ),
             },
-            Statement {
+            PreparedStatement {
                 name: $ended,
                 sql: concat!(
                     "SELECT record, NULL::boolean AS is_armed FROM agq.ended WHERE job_id = ANY (",
@@ -38,16 +38,17 @@ macro_rules! locking {
 }
 
 /// Statements that lock the jobs with the ids `$1`.
-pub(crate) const BY_ID: (Statement, Statement) = locking!("agq_live", "agq_ended", "$1::text[]");
+pub(crate) const BY_ID: (PreparedStatement, PreparedStatement) =
+    locking!("agq_live", "agq_ended", "$1::text[]");
 /// Statements that lock the jobs with the ids `$1`, and those of the kinds `$2` that new jobs are
 /// compared with.
-pub(crate) const BY_ID_OR_KIND: (Statement, Statement) = locking!(
+pub(crate) const BY_ID_OR_KIND: (PreparedStatement, PreparedStatement) = locking!(
     "agq_live_of_kinds",
     "agq_ended_of_kinds",
     "$1::text[] || ARRAY(SELECT unnest(string_to_array(json, ' ')) FROM agq.notes WHERE kind = 'unique' AND id = ANY ($2::text[]))"
 );
-const LIVE: &Statement = &BY_ID.0;
-const ENDED: &Statement = &BY_ID.1;
+const LIVE: &PreparedStatement = &BY_ID.0;
+const ENDED: &PreparedStatement = &BY_ID.1;
 
 /// Locked jobs, and those of their actions whose halt policies are not met yet.
 #[derive(Default)]
@@ -79,7 +80,7 @@ impl PgTxn<'_> {
 
     /// Locks and returns the jobs of decisions.
     pub(crate) fn decided_jobs(&mut self, ids: &BTreeSet<&str>) -> Result<JobReads> {
-        let (mut found, rest): (_, &[&Statement]) = match self.reads.jobs.take() {
+        let (mut found, rest): (_, &[&PreparedStatement]) = match self.reads.jobs.take() {
             Some(found) => (found, &[ENDED, LIVE]),
             None => (JobReads::default(), &[LIVE, ENDED, LIVE]),
         };
@@ -89,7 +90,12 @@ impl PgTxn<'_> {
 
     /// Locks the jobs that are not found yet. A job that is in neither table may have moved from
     /// the second to the first between the two queries.
-    fn lock(&self, ids: &BTreeSet<&str>, statements: &[&Statement], found: &mut JobReads) -> Result<()> {
+    fn lock(
+        &self,
+        ids: &BTreeSet<&str>,
+        statements: &[&PreparedStatement],
+        found: &mut JobReads,
+    ) -> Result<()> {
         for statement in statements {
             let known: HashSet<&str> = found.jobs.keys().map(JobId::as_str).collect();
             let missing: Vec<&str> = ids.iter().copied().filter(|id| !known.contains(id)).collect();

@@ -9,13 +9,13 @@ use crate::store::{
     NewAction,
     postgres::{
         codec::encode,
-        connection::{Param, RoundTrip, Statement},
+        connection::{Param, PreparedStatement, RoundTrip},
         sql_types,
     },
 };
 
 /// Statement that inserts the new actions whose plans exist, and takes turns for their jobs.
-pub(crate) const MADE: Statement = Statement {
+pub(crate) const MADE: PreparedStatement = PreparedStatement {
     name: "agq_make_actions",
     sql: "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = ANY ($3::text[]) ORDER BY plan_id FOR KEY SHARE), \
          made AS (INSERT INTO agq.actions (action_id, record, owner) SELECT n.action_id, n.record, n.owner \
@@ -26,7 +26,7 @@ pub(crate) const MADE: Statement = Statement {
 };
 
 /// Statement that inserts new actions. It fails if one of them exists.
-const INSERT: Statement = Statement {
+const INSERT: PreparedStatement = PreparedStatement {
     name: "agq_insert_actions",
     sql: "INSERT INTO agq.actions (action_id, record, owner) \
           SELECT * FROM unnest($1::text[], $2::bytea[], $3::text[]) AS n (action_id, record, owner) ORDER BY n.action_id",

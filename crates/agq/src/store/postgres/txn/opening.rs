@@ -10,7 +10,7 @@ use sqlx::{Error, Result};
 use crate::store::{
     DocumentKind, LaneKey, NewAction,
     postgres::{
-        connection::{Answers, DatabaseSession, Param, RoundTrip, RoundTripFailure, Statement},
+        connection::{Answers, DatabaseSession, Param, PreparedStatement, RoundTrip, RoundTripFailure},
         lane_cache::LaneCache,
         sql_types,
         txn::{
@@ -72,7 +72,7 @@ impl Opening {
         opening
     }
 
-    pub(crate) fn call(&mut self, statement: &'static Statement, params: Vec<Param>) {
+    pub(crate) fn call(&mut self, statement: &'static PreparedStatement, params: Vec<Param>) {
         self.round_trip.call(statement, params);
     }
 

@@ -5,7 +5,7 @@ use sqlx::Result;
 use crate::store::{
     NewAction,
     postgres::{
-        connection::{DatabaseSession, Param, Statement},
+        connection::{DatabaseSession, Param, PreparedStatement},
         lane_cache::LaneCache,
         txn::{
             PgTxn,
@@ -23,8 +23,8 @@ use crate::store::{
     },
 };
 
-const LOCK_KEYS: Statement =
-    Statement { name: "agq_lock_keys", sql: "SELECT pg_advisory_xact_lock($1::bigint)" };
+const LOCK_KEYS: PreparedStatement =
+    PreparedStatement { name: "agq_lock_keys", sql: "SELECT pg_advisory_xact_lock($1::bigint)" };
 
 pub(crate) fn decide(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<()> {
     let (mut decisions, mut pendings) = (Vec::new(), Vec::new());
