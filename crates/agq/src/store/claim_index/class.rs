@@ -25,7 +25,7 @@ pub(super) struct QueueGroups<T> {
     log: VecDeque<(T, GroupId)>,
     /// Number of entries that were removed from the front of the log.
     cut: u64,
-    classes: HashMap<ClassId, Class<T>>,
+    classes: HashMap<ClassId, ClaimantClass<T>>,
 }
 
 impl<T> Default for QueueGroups<T> {
@@ -52,7 +52,7 @@ enum Coverage<T> {
 
 /// Claimants with equal abilities.
 #[derive(Debug)]
-pub(super) struct Class<T> {
+pub(super) struct ClaimantClass<T> {
     /// Keeps the abilities alive, because their address is the identity of the class.
     abilities: Arc<Abilities>,
     is_by_priority: bool,
@@ -131,7 +131,7 @@ impl<T: Turn> QueueGroups<T> {
         let id = class_id(look.abilities);
         let end = self.cut + self.log.len() as u64;
         let is_known = self.classes.contains_key(&id);
-        let class = self.classes.entry(id).or_insert_with(|| Class::new(look));
+        let class = self.classes.entry(id).or_insert_with(|| ClaimantClass::new(look));
         let before = class.coverage.len();
         if !is_known || class.read < self.cut || class.is_by_priority != look.is_by_priority {
             class.rebuild(look, &self.groups, &self.fair);
@@ -188,7 +188,7 @@ impl<T: Turn> QueueGroups<T> {
     }
 }
 
-impl<T: Turn> Class<T> {
+impl<T: Turn> ClaimantClass<T> {
     fn new(look: &Look<'_, T>) -> Self {
         Self {
             abilities: Arc::clone(look.abilities),

@@ -15,12 +15,12 @@ use proptest::prelude::*;
 use super::{Block, ClaimIndex, Constraint, LaneKey, PassedGroups, Place};
 use crate::store::Claimant;
 
-type LaneTurn = (u8, u64);
+type TestTurn = (u8, u64);
 
 const QUEUES: [&str; 2] = ["a", "b"];
 
 #[derive(Debug, Clone, Copy)]
-enum Step {
+enum ClaimIndexStep {
     Add {
         lane: u32,
         rank: u8,
@@ -48,17 +48,17 @@ enum Step {
     SetClockBack(u64),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<ClaimIndexStep>> {
     let lane = 0_u32..12;
     let step = prop_oneof![
-        6 => (lane.clone(), 0_u8..3).prop_map(|(lane, rank)| Step::Add { lane, rank }),
-        1 => (lane.clone(), 0_usize..3).prop_map(|(lane, place)| Step::Cancel { lane, place }),
-        1 => (lane, 0_usize..108).prop_map(|(lane, key)| Step::Replace { lane, key }),
-        6 => (0_usize..2, 0_usize..4).prop_map(|(queue, class)| Step::Claim { queue, class }),
+        6 => (lane.clone(), 0_u8..3).prop_map(|(lane, rank)| ClaimIndexStep::Add { lane, rank }),
+        1 => (lane.clone(), 0_usize..3).prop_map(|(lane, place)| ClaimIndexStep::Cancel { lane, place }),
+        1 => (lane, 0_usize..108).prop_map(|(lane, key)| ClaimIndexStep::Replace { lane, key }),
+        6 => (0_usize..2, 0_usize..4).prop_map(|(queue, class)| ClaimIndexStep::Claim { queue, class }),
         2 => (0_usize..4, prop::option::of(1_u64..20))
-            .prop_map(|(constraint, closed_for)| Step::Constrain { constraint, closed_for }),
-        1 => (1_u64..20).prop_map(Step::PassTime),
-        1 => (1_u64..20).prop_map(Step::SetClockBack),
+            .prop_map(|(constraint, closed_for)| ClaimIndexStep::Constrain { constraint, closed_for }),
+        1 => (1_u64..20).prop_map(ClaimIndexStep::PassTime),
+        1 => (1_u64..20).prop_map(ClaimIndexStep::SetClockBack),
     ];
     prop::collection::vec(step, 1..400)
 }
@@ -76,15 +76,15 @@ fn key(number: usize) -> LaneKey {
     LaneKey { queue: QUEUES[queue].to_owned(), needs }
 }
 
-struct Lane {
+struct ModelLane {
     key: LaneKey,
-    ready: BTreeSet<LaneTurn>,
+    ready: BTreeSet<TestTurn>,
 }
 
 /// Lanes and constraints as a store has them.
-struct Model {
-    index: ClaimIndex<LaneTurn>,
-    lanes: BTreeMap<u32, Lane>,
+struct ClaimIndexModel {
+    index: ClaimIndex<TestTurn>,
+    lanes: BTreeMap<u32, ModelLane>,
     /// Time until which each constraint is closed.
     closed_until: [Timestamp; 4],
     classes: Vec<Arc<Abilities>>,
@@ -93,7 +93,7 @@ struct Model {
     seq: u64,
 }
 
-impl Model {
+impl ClaimIndexModel {
     fn new(max_entries: usize, min_log: usize) -> Self {
         let worker = |commands: &[&str]| Abilities::Worker {
             commands: commands.iter().map(|command| (*command).to_owned()).collect(),
@@ -121,7 +121,7 @@ impl Model {
 
     fn insert(&mut self, lane: u32, key: LaneKey) {
         self.index.insert(lane, &key);
-        self.lanes.insert(lane, Lane { key, ready: BTreeSet::new() });
+        self.lanes.insert(lane, ModelLane { key, ready: BTreeSet::new() });
     }
 
     fn block_of(&self, lane: u32) -> Option<Block> {
@@ -136,14 +136,14 @@ impl Model {
     }
 
     /// Returns the job that a look at every lane finds.
-    fn scan(&self, queue: &str, claimant: &Claimant) -> Option<(LaneTurn, u32)> {
-        let is_for = |(number, lane): &(&u32, &Lane)| {
+    fn scan(&self, queue: &str, claimant: &Claimant) -> Option<(TestTurn, u32)> {
+        let is_for = |(number, lane): &(&u32, &ModelLane)| {
             lane.key.queue == queue
                 && claimant.abilities.cover(&lane.key.needs)
                 && self.block_of(**number).is_none()
         };
         let lanes = self.lanes.iter().filter(is_for);
-        let place = |(number, lane): (&u32, &Lane)| {
+        let place = |(number, lane): (&u32, &ModelLane)| {
             let turn = *lane.ready.first()?;
             let rank = if self.terms.priority_queues.contains(queue) { turn.0.into() } else { 0 };
             let share = lane.key.needs.share.as_deref();
@@ -152,7 +152,7 @@ impl Model {
         lanes.filter_map(place).min().map(|(_, _, turn, lane)| (turn, lane))
     }
 
-    fn first(&mut self, queue: &str, claimant: &Claimant) -> Option<(LaneTurn, u32)> {
+    fn first(&mut self, queue: &str, claimant: &Claimant) -> Option<(TestTurn, u32)> {
         while let Some((bound, lane)) =
             self.index.first(queue, claimant, &mut PassedGroups::default(), self.now)
         {
@@ -168,7 +168,7 @@ impl Model {
         None
     }
 
-    fn remove_ready(&mut self, lane: u32, turn: LaneTurn) {
+    fn remove_ready(&mut self, lane: u32, turn: TestTurn) {
         let ready = &mut self.lanes.get_mut(&lane).unwrap().ready;
         ready.remove(&turn);
         if ready.is_empty() {
@@ -178,23 +178,23 @@ impl Model {
         }
     }
 
-    fn take(&mut self, step: Step) -> Result<(), TestCaseError> {
+    fn take(&mut self, step: ClaimIndexStep) -> Result<(), TestCaseError> {
         match step {
-            Step::Add { lane, rank } => {
+            ClaimIndexStep::Add { lane, rank } => {
                 self.seq += 1;
                 let turn = (rank, self.seq);
                 self.lanes.get_mut(&lane).unwrap().ready.insert(turn);
                 self.index.add(lane, turn);
             }
-            Step::Cancel { lane, place } => {
+            ClaimIndexStep::Cancel { lane, place } => {
                 let turn = self.lanes[&lane].ready.iter().nth(place).copied();
                 turn.into_iter().for_each(|turn| self.remove_ready(lane, turn));
             }
-            Step::Replace { lane, key: number } => {
+            ClaimIndexStep::Replace { lane, key: number } => {
                 self.index.remove(lane);
                 self.insert(lane, key(number));
             }
-            Step::Claim { queue, class } => {
+            ClaimIndexStep::Claim { queue, class } => {
                 let (queue, claimant) = (QUEUES[queue], claimant_with(&self.classes[class], &self.terms));
                 let expected = self.scan(queue, &claimant);
                 prop_assert_eq!(self.first(queue, &claimant), expected);
@@ -203,7 +203,7 @@ impl Model {
                     self.remove_ready(lane, turn);
                 }
             }
-            Step::Constrain { constraint, closed_for } => {
+            ClaimIndexStep::Constrain { constraint, closed_for } => {
                 // The first constraint of each kind closes for good, the second for a time.
                 let until = if constraint % 2 == 0 {
                     Timestamp(u64::MAX)
@@ -214,8 +214,8 @@ impl Model {
                 let kind = if constraint < 2 { Constraint::Limit } else { Constraint::Budget };
                 self.index.unblock_all_of(kind, &constraint.to_string());
             }
-            Step::PassTime(ms) => self.now = self.now.plus_ms(ms),
-            Step::SetClockBack(ms) => self.now = Timestamp(self.now.0.saturating_sub(ms)),
+            ClaimIndexStep::PassTime(ms) => self.now = self.now.plus_ms(ms),
+            ClaimIndexStep::SetClockBack(ms) => self.now = Timestamp(self.now.0.saturating_sub(ms)),
         }
         Ok(())
     }
@@ -225,7 +225,7 @@ impl Model {
         let groups: usize = self.index.groups.values().map(|group| group.size).sum();
         prop_assert_eq!((self.index.lanes.len(), groups), (self.lanes.len(), self.lanes.len()));
         let listed = self.index.groups.values().flat_map(|group| &group.listed).count();
-        let is_listed = |lane: &&super::IndexedLane<LaneTurn>| matches!(lane.place, Place::Listed(_));
+        let is_listed = |lane: &&super::IndexedLane<TestTurn>| matches!(lane.place, Place::Listed(_));
         prop_assert_eq!(self.index.lanes.values().filter(is_listed).count(), listed);
         for groups in self.index.queues.values() {
             prop_assert!(groups.log_len() <= min_log.max(self.lanes.len()));
@@ -247,7 +247,7 @@ proptest! {
         steps in steps(),
         (max_entries, min_log) in prop_oneof![Just((1000, 1000)), Just((1000, 1)), Just((0, 1000)), Just((12, 4))],
     ) {
-        let mut model = Model::new(max_entries, min_log);
+        let mut model = ClaimIndexModel::new(max_entries, min_log);
         for step in steps {
             model.take(step)?;
             model.check(max_entries, min_log)?;
@@ -265,13 +265,13 @@ fn claimant_with(abilities: &Arc<Abilities>, terms: &ShareTerms) -> Claimant {
     Claimant { holder: "w".into(), abilities, queues: Arc::default(), share_terms, visibility_ms: None }
 }
 
-fn look(index: &mut ClaimIndex<LaneTurn>, claimant: &Claimant) -> Option<(LaneTurn, u32)> {
+fn look(index: &mut ClaimIndex<TestTurn>, claimant: &Claimant) -> Option<(TestTurn, u32)> {
     index.first("a", claimant, &mut PassedGroups::default(), Timestamp(1))
 }
 
 #[test]
 fn saturated_limits_cost_a_claim_one_look() {
-    let (mut index, claimant) = (ClaimIndex::<LaneTurn>::default(), claimant(&ShareTerms::default()));
+    let (mut index, claimant) = (ClaimIndex::<TestTurn>::default(), claimant(&ShareTerms::default()));
     for lane in 0..100 {
         let needs = Needs { limit: Some(lane.to_string()), ..Needs::default() };
         index.insert(lane, &LaneKey { queue: "a".to_owned(), needs });
@@ -288,7 +288,7 @@ fn saturated_limits_cost_a_claim_one_look() {
 
 #[test]
 fn claim_passes_over_groups_of_shares_and_takes_the_next_ones() {
-    let mut index = ClaimIndex::<LaneTurn>::default();
+    let mut index = ClaimIndex::<TestTurn>::default();
     // Of the second share, the first lane has a later turn than the second lane of the first one.
     let lanes =
         [(None, "x", "0"), (None, "x", "1"), (None, "y", "0"), (Some("s"), "x", "0"), (Some("s"), "y", "0")];
@@ -298,7 +298,7 @@ fn claim_passes_over_groups_of_shares_and_takes_the_next_ones() {
         index.insert(lane, &LaneKey { queue: "a".to_owned(), needs });
         index.add(lane, (0, lane.into()));
     }
-    let passed_by = |index: &mut ClaimIndex<LaneTurn>, claimant: &Claimant| {
+    let passed_by = |index: &mut ClaimIndex<TestTurn>, claimant: &Claimant| {
         let (mut passed, mut lanes) = (PassedGroups::default(), Vec::new());
         while let Some((_, lane)) = index.first("a", claimant, &mut passed, Timestamp(1)) {
             lanes.push(lane);
@@ -318,7 +318,7 @@ fn claim_passes_over_groups_of_shares_and_takes_the_next_ones() {
 }
 
 /// Claims `count` jobs of lanes that never become empty. Returns the lane of each.
-fn claims(index: &mut ClaimIndex<LaneTurn>, terms: &ShareTerms, count: usize) -> Vec<u32> {
+fn claims(index: &mut ClaimIndex<TestTurn>, terms: &ShareTerms, count: usize) -> Vec<u32> {
     let (claimant, mut served) = (claimant(terms), Vec::new());
     while served.len() < count
         && let Some((turn, lane)) = look(index, &claimant)
@@ -331,7 +331,7 @@ fn claims(index: &mut ClaimIndex<LaneTurn>, terms: &ShareTerms, count: usize) ->
 
 const SHARES: [Option<&str>; 3] = [None, Some("s"), Some("t")];
 
-fn with_shares() -> ClaimIndex<LaneTurn> {
+fn with_shares() -> ClaimIndex<TestTurn> {
     let mut index = ClaimIndex::default();
     for (lane, share) in (0..).zip(SHARES) {
         let needs = Needs { share: share.map(str::to_owned), ..Needs::default() };

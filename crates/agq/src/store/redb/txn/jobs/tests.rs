@@ -6,7 +6,7 @@ use agenix_protocol::ids::JobId;
 use agenix_rules::limit::LimitTerms;
 use proptest::prelude::*;
 
-use self::model::{Model, Step, Submission, steps};
+use self::model::{Model, StoreStep, Submission, steps};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
@@ -46,7 +46,7 @@ fn job_behind_a_cancelled_one_may_fit_into_the_budget() {
     submit(&mut model, 4);
     submit(&mut model, 2);
     assert!(claimed(&mut model, 1).is_empty(), "the second job needs more than is left");
-    model.take(Step::Cancel { place: 1 }).unwrap();
+    model.take(StoreStep::Cancel { place: 1 }).unwrap();
     assert_eq!(claimed(&mut model, 1), ["a3"]);
 }
 

@@ -44,7 +44,7 @@ pub(super) struct Submission {
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Step {
+pub(super) enum StoreStep {
     Submit(Submission),
     Claim {
         class: usize,
@@ -104,20 +104,20 @@ fn submission() -> impl Strategy<Value = Submission> {
     )
 }
 
-pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
+pub(super) fn steps() -> impl Strategy<Value = Vec<StoreStep>> {
     let queues = prop::sample::subsequence(vec![0, 1, 2], 1..=3);
     let step = prop_oneof![
-        4 => submission().prop_map(Step::Submit),
-        8 => (0_usize..4, queues).prop_map(|(class, queues)| Step::Claim { class, queues }),
-        5 => (0_usize..8, any::<bool>()).prop_map(|(place, is_ok)| Step::End { place, is_ok }),
-        1 => (0_usize..200).prop_map(|place| Step::Cancel { place }),
-        2 => Just(Step::Due),
-        1 => (0_usize..3, any::<bool>()).prop_map(|(queue, is_paused)| Step::Pause { queue, is_paused }),
-        1 => (0_usize..2, terms()).prop_map(|(limit, terms)| Step::SetLimit { limit, terms }),
-        1 => Just(Step::ForgetLimits),
-        2 => prop_oneof![1_u64..2000, Just(HOUR_MS)].prop_map(Step::PassTime),
-        1 => (1_u64..2000).prop_map(Step::SetClockBack),
-        1 => Just(Step::Reload),
+        4 => submission().prop_map(StoreStep::Submit),
+        8 => (0_usize..4, queues).prop_map(|(class, queues)| StoreStep::Claim { class, queues }),
+        5 => (0_usize..8, any::<bool>()).prop_map(|(place, is_ok)| StoreStep::End { place, is_ok }),
+        1 => (0_usize..200).prop_map(|place| StoreStep::Cancel { place }),
+        2 => Just(StoreStep::Due),
+        1 => (0_usize..3, any::<bool>()).prop_map(|(queue, is_paused)| StoreStep::Pause { queue, is_paused }),
+        1 => (0_usize..2, terms()).prop_map(|(limit, terms)| StoreStep::SetLimit { limit, terms }),
+        1 => Just(StoreStep::ForgetLimits),
+        2 => prop_oneof![1_u64..2000, Just(HOUR_MS)].prop_map(StoreStep::PassTime),
+        1 => (1_u64..2000).prop_map(StoreStep::SetClockBack),
+        1 => Just(StoreStep::Reload),
     ];
     prop::collection::vec(step, 1..250)
 }
@@ -290,12 +290,12 @@ impl Model {
         self.write(|txn| txn.decide(job_id, None, &rule).unwrap().unwrap());
     }
 
-    pub(super) fn take(&mut self, step: Step) -> Result<(), TestCaseError> {
+    pub(super) fn take(&mut self, step: StoreStep) -> Result<(), TestCaseError> {
         let now = self.now;
         match step {
-            Step::Submit(of) => self.submit(&of),
-            Step::Claim { class, queues } => self.claim(class, &queues)?,
-            Step::End { place, is_ok } if place < self.running.len() => {
+            StoreStep::Submit(of) => self.submit(&of),
+            StoreStep::Claim { class, queues } => self.claim(class, &queues)?,
+            StoreStep::End { place, is_ok } if place < self.running.len() => {
                 let job_id = self.running.remove(place);
                 self.decide(&job_id, move |job| {
                     if job.state != JobState::Active {
@@ -307,11 +307,11 @@ impl Model {
                     if is_ok { job::acked(job, reporter, now) } else { failed() }.unwrap()
                 });
             }
-            Step::Cancel { place } if !self.jobs.is_empty() => {
+            StoreStep::Cancel { place } if !self.jobs.is_empty() => {
                 let job_id = self.jobs[place % self.jobs.len()].clone();
                 self.decide(&job_id, move |job| job::cancelled_unclaimed(job, now));
             }
-            Step::Due => {
+            StoreStep::Due => {
                 for job_id in self.jobs.clone() {
                     self.decide(&job_id, move |job| {
                         let waits = matches!(job.state, JobState::Scheduled | JobState::Retryable);
@@ -319,8 +319,10 @@ impl Model {
                     });
                 }
             }
-            Step::Pause { queue, is_paused } => self.write(|txn| txn.set_paused(QUEUES[queue], is_paused)),
-            Step::SetLimit { limit, terms } => self.write(|txn| {
+            StoreStep::Pause { queue, is_paused } => {
+                self.write(|txn| txn.set_paused(QUEUES[queue], is_paused))
+            }
+            StoreStep::SetLimit { limit, terms } => self.write(|txn| {
                 let rule = move |known: Option<&str>| {
                     let known = known.map_or(Limit::default(), |json| serde_json::from_str(json).unwrap());
                     Ok(DocumentChange::Put(serde_json::to_string(&Limit { terms, ..known }).unwrap()))
@@ -328,17 +330,17 @@ impl Model {
                 let (kind, id) = (DocumentKind::Limit, format!("limit-{limit}"));
                 txn.decide_document(kind, &id, &(Box::new(rule) as _)).unwrap().unwrap();
             }),
-            Step::ForgetLimits => {
+            StoreStep::ForgetLimits => {
                 self.write(|txn| {
                     for limit in ["limit-0", "limit-1"] {
                         txn.change_document(DocumentKind::Limit, limit, &DocumentChange::Remove);
                     }
                 });
             }
-            Step::PassTime(ms) => self.now = now.plus_ms(ms),
-            Step::SetClockBack(ms) => self.now = Timestamp(now.0 - ms),
-            Step::Reload => self.cache = WriterCache::load(&self.database.snapshot()).unwrap(),
-            Step::End { .. } | Step::Cancel { .. } => {}
+            StoreStep::PassTime(ms) => self.now = now.plus_ms(ms),
+            StoreStep::SetClockBack(ms) => self.now = Timestamp(now.0 - ms),
+            StoreStep::Reload => self.cache = WriterCache::load(&self.database.snapshot()).unwrap(),
+            StoreStep::End { .. } | StoreStep::Cancel { .. } => {}
         }
         Ok(())
     }
