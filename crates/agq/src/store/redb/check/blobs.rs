@@ -6,7 +6,7 @@ use agenix_protocol::blob::BlobHash;
 use agenix_rules::blob::{JobBlobs, StoredBlob};
 use serde::de::DeserializeOwned;
 
-use super::Report;
+use super::Inconsistencies;
 use crate::store::{
     DocumentKind,
     redb::{
@@ -16,7 +16,7 @@ use crate::store::{
     },
 };
 
-pub(super) fn check(snapshot: &Snapshot<'_>, found: &mut Report) -> Result<()> {
+pub(super) fn check(snapshot: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<()> {
     let mut counted: BTreeMap<BlobHash, u64> = BTreeMap::new();
     for (id, json) in documents(snapshot, DocumentKind::JobBlobs)? {
         let Some(of_job) = read::<JobBlobs>("job_blobs", &id, &json, found) else { continue };
@@ -48,7 +48,7 @@ pub(super) fn check(snapshot: &Snapshot<'_>, found: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn read<T: DeserializeOwned>(name: &str, id: &str, json: &str, found: &mut Report) -> Option<T> {
+fn read<T: DeserializeOwned>(name: &str, id: &str, json: &str, found: &mut Inconsistencies) -> Option<T> {
     let read = serde_json::from_str(json).ok();
     if read.is_none() {
         report!(found, "{name}: {id} has a record that cannot be read");

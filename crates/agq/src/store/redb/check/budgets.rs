@@ -7,7 +7,7 @@ use agenix_rules::{
     job::{self, Job, JobState},
 };
 
-use super::Report;
+use super::Inconsistencies;
 use crate::store::{
     DocumentKind,
     redb::{queries::records::behind, schema::Result, txn::tables::Tables},
@@ -26,7 +26,7 @@ impl CountedRuns {
         reserved.output_bytes = reserved.output_bytes.saturating_add(budget.bound.output_bytes);
     }
 
-    pub(super) fn check(mut self, tables: &Tables<'_>, found: &mut Report) -> Result<()> {
+    pub(super) fn check(mut self, tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
         let kind = DocumentKind::Budget.as_str();
         for entry in tables.notes.range((kind, "")..(behind(kind).as_str(), ""))? {
             let (place, json) = entry?;

@@ -10,7 +10,7 @@ use agenix_rules::{
 };
 use redb::Error;
 
-use super::{Report, budgets::CountedRuns, limits::CountedStarts, own_record};
+use super::{Inconsistencies, budgets::CountedRuns, limits::CountedStarts, own_record};
 use crate::store::{
     QueueCounts, Totals,
     redb::{
@@ -62,7 +62,7 @@ pub(super) fn check(
     tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     counted: CountedJobs,
-    found: &mut Report,
+    found: &mut Inconsistencies,
 ) -> Result<()> {
     actions(tables, &counted.actions, found)?;
     loads(tables, counted.loads, found)?;
@@ -73,7 +73,11 @@ pub(super) fn check(
     totals(tables, &counted.all, found)
 }
 
-fn actions(tables: &Tables<'_>, counted: &BTreeMap<String, JobCounts>, found: &mut Report) -> Result<()> {
+fn actions(
+    tables: &Tables<'_>,
+    counted: &BTreeMap<String, JobCounts>,
+    found: &mut Inconsistencies,
+) -> Result<()> {
     tables.actions.for_each(|id, record| {
         let id_of: fn(&Action) -> &str = |action| action.action_id.as_str();
         let Some(action) = own_record("actions", id, record, id_of, found) else { return Ok(()) };
@@ -98,7 +102,7 @@ fn actions(tables: &Tables<'_>, counted: &BTreeMap<String, JobCounts>, found: &m
 }
 
 /// The counts of an action still include ended jobs that retention has removed.
-fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Report) {
+fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Inconsistencies) {
     let (id, total) = (&action.action_id, action.total_jobs);
     let sum = tally.jobs.iter().copied().fold(0, u64::saturating_add);
     if sum != total {
@@ -119,7 +123,7 @@ fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Rep
     }
 }
 
-fn loads(tables: &Tables<'_>, mut counted: BTreeMap<String, u64>, found: &mut Report) -> Result<()> {
+fn loads(tables: &Tables<'_>, mut counted: BTreeMap<String, u64>, found: &mut Inconsistencies) -> Result<()> {
     let mut report = |id: &str, recorded: u64, are: u64| {
         report!(found, "plan_loads: {id} counts {recorded} jobs that have not ended, but should count {are}");
     };
@@ -141,7 +145,7 @@ fn lengths(
     tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     counted: &BTreeMap<u32, (u64, u64)>,
-    found: &mut Report,
+    found: &mut Inconsistencies,
 ) -> Result<()> {
     for lane in queues.keys() {
         let (ready, all) = counted.get(lane).copied().unwrap_or_default();
@@ -171,7 +175,7 @@ fn by_queue(
     tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     counted: &BTreeMap<u32, [u64; 8]>,
-    found: &mut Report,
+    found: &mut Inconsistencies,
 ) -> Result<()> {
     let mut are = QueueCounts::new();
     for (lane, counts) in counted {
@@ -199,7 +203,7 @@ fn by_queue(
     Ok(())
 }
 
-fn totals(tables: &Tables<'_>, counted: &[u64; 6], found: &mut Report) -> Result<()> {
+fn totals(tables: &Tables<'_>, counted: &[u64; 6], found: &mut Inconsistencies) -> Result<()> {
     let record = tables.totals.get("totals")?;
     let Ok(totals) = record.map_or(Ok(Totals::default()), |record| decode(record.value())) else {
         report!(found, "totals: the record cannot be read");

@@ -5,14 +5,14 @@ use std::fmt;
 use agenix_protocol::time::Timestamp;
 use agenix_rules::job::{Job, JobState};
 
-use super::{Report, Text};
+use super::Inconsistencies;
 use crate::store::redb::{
     engine::Table,
     schema::{Result, decode, ended_key, ready_key},
     txn::tables::Tables,
 };
 
-pub(super) fn check(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
+pub(super) fn check(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     action_jobs(tables, found)?;
     beside("inputs", &tables.inputs, tables, found)?;
     beside("results", &tables.results, tables, found)?;
@@ -29,7 +29,7 @@ fn compare(
     tables: &Tables<'_>,
     id: &str,
     stands: fmt::Arguments<'_>,
-    found: &mut Report,
+    found: &mut Inconsistencies,
     differs: impl FnOnce(&Job) -> Option<String>,
 ) -> Result<()> {
     let why = match tables.jobs.get(id)?.map(|record| decode::<Job>(record.value())) {
@@ -48,7 +48,7 @@ fn state_of(job: &Job) -> String {
     format!("its record says it is {}", job.state.as_str())
 }
 
-fn action_jobs(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
+fn action_jobs(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.action_jobs.for_each(|(action_id, index), id| {
         let stands = format_args!("action_jobs: {id} is listed as input {index} of {action_id}");
         compare(tables, id, stands, found, |job| {
@@ -59,7 +59,12 @@ fn action_jobs(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
 }
 
 /// Checks that every row of a table that extends jobs belongs to a job.
-fn beside(name: &str, table: &Table<'_, Text, Text>, tables: &Tables<'_>, found: &mut Report) -> Result<()> {
+fn beside(
+    name: &str,
+    table: &Table<'_, &'static str, &'static str>,
+    tables: &Tables<'_>,
+    found: &mut Inconsistencies,
+) -> Result<()> {
     table.for_each(|id, _| {
         if tables.jobs.get(id)?.is_none() {
             report!(found, "{name}: {id} is listed there, but there is no such job");
@@ -68,7 +73,7 @@ fn beside(name: &str, table: &Table<'_, Text, Text>, tables: &Tables<'_>, found:
     })
 }
 
-fn ready(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
+fn ready(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.ready.for_each(|(lane, rank, seq), id| {
         let stands = format_args!("ready: {id} is listed in lane {lane} at rank {rank}, place {seq}");
         compare(tables, id, stands, found, |job| {
@@ -85,9 +90,9 @@ fn ready(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
 /// Checks a table of times: active jobs and available ones have leases, the others wait.
 fn due(
     name: &str,
-    table: &Table<'_, (u64, Text), ()>,
+    table: &Table<'_, (u64, &'static str), ()>,
     tables: &Tables<'_>,
-    found: &mut Report,
+    found: &mut Inconsistencies,
 ) -> Result<()> {
     table.for_each(|(at, id), ()| {
         compare(tables, id, format_args!("{name}: {id} is listed at {at}"), found, |job| {
@@ -102,7 +107,7 @@ fn due(
     })
 }
 
-fn held(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
+fn held(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.held.for_each(|(holder, id), ()| {
         compare(tables, id, format_args!("held: {id} is listed under {holder}"), found, |job| {
             if job.is_held_by(holder) {
@@ -114,7 +119,7 @@ fn held(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
     })
 }
 
-fn ended(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
+fn ended(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.ended.for_each(|(status, at, id), ()| {
         let stands = format_args!("ended: {id} is listed under status {status} at {at}");
         compare(tables, id, stands, found, |job| match ended_key(job) {

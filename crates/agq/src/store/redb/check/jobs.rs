@@ -9,7 +9,7 @@ use agenix_rules::{
 };
 use redb::Error;
 
-use super::{Report, counts::CountedJobs, own_record};
+use super::{Inconsistencies, counts::CountedJobs, own_record};
 use crate::store::redb::{
     schema::{Result, decode, ended_key, ready_key},
     txn::tables::Tables,
@@ -20,7 +20,7 @@ pub(super) fn check(
     tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     last_seq: u64,
-    found: &mut Report,
+    found: &mut Inconsistencies,
 ) -> Result<CountedJobs> {
     let mut counted = CountedJobs::default();
     tables.jobs.for_each(|id, record| {
@@ -39,7 +39,7 @@ pub(super) fn check(
 }
 
 /// Reports states of a job that no rule produces.
-fn impossible(job: &Job, found: &mut Report) {
+fn impossible(job: &Job, found: &mut Inconsistencies) {
     let (is_active, is_ended) = (job.state == JobState::Active, job.is_ended());
     let waits = matches!(job.state, JobState::Scheduled | JobState::Retryable);
     let was_claimed = matches!(job.state, JobState::Active | JobState::Retryable | JobState::Completed);
@@ -70,7 +70,7 @@ fn belongings(
     tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     job: &Job,
-    found: &mut Report,
+    found: &mut Inconsistencies,
 ) -> Result<()> {
     let (id, action_id, index, lane) = (job.job_id.as_str(), job.action_id.as_str(), job.index, job.lane);
     match tables.actions.get(action_id)?.map(|record| decode::<Action>(record.value())) {
@@ -103,7 +103,7 @@ fn belongings(
     Ok(())
 }
 
-fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, found: &mut Report) {
+fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, found: &mut Inconsistencies) {
     let (id, action_id) = (&job.job_id, &action.action_id);
     if job.index >= action.total_jobs {
         let (index, total) = (job.index, action.total_jobs);
@@ -134,7 +134,7 @@ fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, fo
 }
 
 /// Checks that the job is in every index to which it belongs.
-fn places(tables: &Tables<'_>, job: &Job, found: &mut Report) -> Result<()> {
+fn places(tables: &Tables<'_>, job: &Job, found: &mut Inconsistencies) -> Result<()> {
     let id = job.job_id.as_str();
     let is_active = job.state == JobState::Active;
     if job.state == JobState::Available {

@@ -2,7 +2,7 @@
 
 use agenix_protocol::time::Timestamp;
 
-use super::Report;
+use super::Inconsistencies;
 use crate::store::{
     StoredValue,
     redb::{
@@ -13,7 +13,7 @@ use crate::store::{
 };
 
 /// Checks all keys, then their contents.
-pub(super) fn check(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
+pub(super) fn check(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.keys.table().for_each(|key, record| entry(tables, key, &record, found))?;
     numbers(tables, found)?;
     expiries(tables, found)?;
@@ -22,7 +22,7 @@ pub(super) fn check(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
     by_score(tables, found)
 }
 
-fn entry(tables: &Tables<'_>, key: &[u8], record: &KeyRecord, found: &mut Report) -> Result<()> {
+fn entry(tables: &Tables<'_>, key: &[u8], record: &KeyRecord, found: &mut Inconsistencies) -> Result<()> {
     let (shown, number) = (key.escape_ascii(), record.number);
     let named = tables.key_numbers.get(number)?;
     let named = named.as_ref().map(|other| other.value());
@@ -42,7 +42,7 @@ fn entry(tables: &Tables<'_>, key: &[u8], record: &KeyRecord, found: &mut Report
     }
 }
 
-fn list(tables: &Tables<'_>, key: &[u8], head: i64, tail: i64, found: &mut Report) -> Result<()> {
+fn list(tables: &Tables<'_>, key: &[u8], head: i64, tail: i64, found: &mut Inconsistencies) -> Result<()> {
     let shown = key.escape_ascii();
     if head >= tail {
         report!(found, "keys: {shown} is a list without elements");
@@ -57,7 +57,7 @@ fn list(tables: &Tables<'_>, key: &[u8], head: i64, tail: i64, found: &mut Repor
     Ok(())
 }
 
-fn sorted_set(tables: &Tables<'_>, key: &[u8], members: u64, found: &mut Report) -> Result<()> {
+fn sorted_set(tables: &Tables<'_>, key: &[u8], members: u64, found: &mut Inconsistencies) -> Result<()> {
     let shown = key.escape_ascii();
     if members == 0 {
         report!(found, "keys: {shown} is a sorted set without members");
@@ -76,7 +76,7 @@ fn sorted_set(tables: &Tables<'_>, key: &[u8], members: u64, found: &mut Report)
     Ok(())
 }
 
-fn numbers(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
+fn numbers(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.key_numbers.for_each(|number, key| {
         let why = match tables.keys.get(key)?.map(|record| record.number) {
             Some(own) if own == number => return Ok(()),
@@ -88,7 +88,7 @@ fn numbers(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
     })
 }
 
-fn expiries(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
+fn expiries(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.expiries.for_each(|(at, key), ()| {
         let why = match tables.keys.get(key)?.map(|record| record.entry.expires_at) {
             Some(Some(Timestamp(own))) if own == at => return Ok(()),
@@ -101,7 +101,7 @@ fn expiries(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
     })
 }
 
-fn items(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
+fn items(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.list_items.table().for_each(|(key, place), _| {
         let content = tables.keys.get(key)?.map(|record| record.entry.content);
         let is_so =
@@ -114,7 +114,7 @@ fn items(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
     })
 }
 
-fn scores(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
+fn scores(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.scores.for_each(|(key, member), score| {
         let (shown, name) = (key.escape_ascii(), member.escape_ascii());
         let content = tables.keys.get(key)?.map(|record| record.entry.content);
@@ -129,7 +129,7 @@ fn scores(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
     })
 }
 
-fn by_score(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
+fn by_score(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     tables.by_score.for_each(|(key, score, member), ()| {
         let why = match tables.scores.get((key, member))?.map(|own| own.value()) {
             Some(own) if own == score => return Ok(()),

@@ -7,7 +7,7 @@ use agenix_rules::{
     limit::Limit,
 };
 
-use super::Report;
+use super::Inconsistencies;
 use crate::store::{
     DocumentKind,
     redb::{queries::records::behind, schema::Result, txn::tables::Tables},
@@ -25,7 +25,7 @@ impl CountedStarts {
         }
     }
 
-    pub(super) fn check(mut self, tables: &Tables<'_>, found: &mut Report) -> Result<()> {
+    pub(super) fn check(mut self, tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
         let kind = DocumentKind::Limit.as_str();
         for entry in tables.notes.range((kind, "")..(behind(kind).as_str(), ""))? {
             let (place, json) = entry?;

@@ -42,7 +42,7 @@ const MAX_LINES: usize = 1000;
 /// Returns the inconsistencies, one a line, or nothing if the database is consistent. Fails if the
 /// database cannot be read at all.
 pub(crate) fn inconsistencies(read: &Snapshot<'_>) -> Result<Vec<String>> {
-    let (tables, mut found) = (Tables::open(read), Report::default());
+    let (tables, mut found) = (Tables::open(read), Inconsistencies::default());
     let last_seq = last_seq(&tables, &mut found)?;
     let queues = queues(&tables, &mut found)?;
     let counted = jobs::check(&tables, &queues, last_seq, &mut found)?;
@@ -56,12 +56,12 @@ pub(crate) fn inconsistencies(read: &Snapshot<'_>) -> Result<Vec<String>> {
 }
 
 #[derive(Default)]
-struct Report {
+struct Inconsistencies {
     lines: Vec<String>,
     has_more: bool,
 }
 
-impl Report {
+impl Inconsistencies {
     fn report(&mut self, line: fmt::Arguments<'_>) {
         if self.lines.len() < MAX_LINES {
             self.lines.push(line.to_string());
@@ -78,11 +78,8 @@ impl Report {
     }
 }
 
-type Bytes = &'static [u8];
-type Text = &'static str;
-
 /// Returns the last sequence number that was assigned.
-fn last_seq(tables: &Tables<'_>, found: &mut Report) -> Result<u64> {
+fn last_seq(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<u64> {
     match tables.meta.get("format")?.map(|format| format.value()) {
         Some(FORMAT) => {}
         Some(other) => report!(found, "meta: format is {other}, but should be {FORMAT}"),
@@ -91,7 +88,7 @@ fn last_seq(tables: &Tables<'_>, found: &mut Report) -> Result<u64> {
     Ok(tables.meta.get("next_seq")?.map_or(0, |seq| seq.value()))
 }
 
-fn queues(tables: &Tables<'_>, found: &mut Report) -> Result<BTreeMap<u32, String>> {
+fn queues(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<BTreeMap<u32, String>> {
     let (mut queues, mut numbers) = (BTreeMap::new(), HashMap::new());
     tables.lane_keys.for_each(|number, key| {
         let Ok(key) = decode::<LaneKey>(key) else {
@@ -110,9 +107,9 @@ fn queues(tables: &Tables<'_>, found: &mut Report) -> Result<BTreeMap<u32, Strin
 /// Checks that every record can be read, and is stored under its own id.
 fn own_ids<T: DeserializeOwned>(
     name: &str,
-    table: &Table<'_, Text, Bytes>,
+    table: &Table<'_, &'static str, &'static [u8]>,
     id_of: fn(&T) -> &str,
-    found: &mut Report,
+    found: &mut Inconsistencies,
 ) -> Result<()> {
     table.for_each(|id, record| {
         own_record(name, id, record, id_of, found);
@@ -126,7 +123,7 @@ fn own_record<T: DeserializeOwned>(
     id: &str,
     record: &[u8],
     id_of: fn(&T) -> &str,
-    found: &mut Report,
+    found: &mut Inconsistencies,
 ) -> Option<T> {
     let Ok(record) = decode::<T>(record) else {
         report!(found, "{name}: {id} has a record that cannot be read");
@@ -140,7 +137,7 @@ fn own_record<T: DeserializeOwned>(
 }
 
 /// Checks that every worker has a registration, and every registration a worker.
-fn workers(tables: &Tables<'_>, found: &mut Report) -> Result<()> {
+fn workers(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
     own_ids::<Worker>("workers", &tables.workers, |worker| worker.worker_id.as_str(), found)?;
     tables.workers.for_each(|id, _| {
         if tables.registrations.get(id)?.is_none() {

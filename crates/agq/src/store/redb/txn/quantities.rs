@@ -18,12 +18,12 @@ use crate::store::{
 /// Quantities in use and reservations. Reservations are not stored, because the next claims make
 /// them again.
 #[derive(Debug, Default)]
-pub(crate) struct HeldQuantities {
+pub(crate) struct CachedQuantities {
     used: HashMap<String, Quantities>,
     reservations: Reservations,
 }
 
-impl HeldQuantities {
+impl CachedQuantities {
     pub(crate) fn load(snapshot: &Snapshot<'_>) -> Result<Self> {
         let used = records::used_resources(snapshot, None)?.into_iter().collect();
         Ok(Self { used, reservations: Reservations::default() })

@@ -10,7 +10,7 @@ use crate::store::{
         engine::Snapshot,
         queries::{documents, records},
         schema::{KEY_NUMBERS, Result},
-        txn::{lanes::Lanes, quantities::HeldQuantities},
+        txn::{lanes::Lanes, quantities::CachedQuantities},
     },
 };
 
@@ -25,7 +25,7 @@ pub(crate) struct WriterCache {
     pub(crate) armed: HashSet<String>,
     /// Ids of halted actions, whose jobs no worker may claim.
     pub(crate) halted: HashSet<String>,
-    pub(crate) quantities: HeldQuantities,
+    pub(crate) quantities: CachedQuantities,
 }
 
 impl WriterCache {
@@ -43,7 +43,7 @@ impl WriterCache {
             queue_counts: documents::queue_counts(snapshot)?,
             armed: noted(DocumentKind::Halt)?,
             halted: noted(DocumentKind::Halted)?,
-            quantities: HeldQuantities::load(snapshot)?,
+            quantities: CachedQuantities::load(snapshot)?,
         })
     }
 }

@@ -8,9 +8,9 @@ use super::{Replay, SECTOR, Wal, WalError, read};
 
 /// Memory that two owners share.
 #[derive(Debug, Clone, Default)]
-struct Shared(Arc<InMemoryBackend>);
+struct SharedBackend(Arc<InMemoryBackend>);
 
-impl StorageBackend for Shared {
+impl StorageBackend for SharedBackend {
     fn len(&self) -> std::io::Result<u64> {
         self.0.len()
     }
@@ -30,8 +30,8 @@ impl StorageBackend for Shared {
 
 const ID: u64 = 7;
 
-fn wal() -> (Shared, Wal) {
-    let file = Shared::default();
+fn wal() -> (SharedBackend, Wal) {
+    let file = SharedBackend::default();
     (file.clone(), Wal::create(Box::new(file), ID, 16 * SECTOR as u64).unwrap())
 }
 
