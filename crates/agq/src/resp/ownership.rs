@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Record that a command names, and the reply if it does not exist.
-enum Subject<'r> {
+enum NamedRecord<'r> {
     Plan(&'r PlanId, Reply),
     Action(&'r ActionId, Option<Reply>),
     Job(&'r JobId, Option<Reply>),
@@ -44,24 +44,24 @@ pub(crate) async fn hidden(
     if !Role::Agent.may_use(command) {
         return Err(Role::Agent.refusal(command).into());
     }
-    let (is_own, reply) = match subject(request) {
-        Subject::HandlerFilters => return Ok(None),
-        Subject::None if command.agent == AgentAccess::Permitted => return Ok(None),
-        Subject::None => return Err(Role::Agent.refusal(command).into()),
-        Subject::Plan(plan_id, reply) => (owned::plan(app, agent.owner, plan_id).await?, Ok(reply)),
-        Subject::Action(action_id, reply) => {
+    let (is_own, reply) = match named_record(request) {
+        NamedRecord::HandlerFilters => return Ok(None),
+        NamedRecord::None if command.agent == AgentAccess::Permitted => return Ok(None),
+        NamedRecord::None => return Err(Role::Agent.refusal(command).into()),
+        NamedRecord::Plan(plan_id, reply) => (owned::plan(app, agent.owner, plan_id).await?, Ok(reply)),
+        NamedRecord::Action(action_id, reply) => {
             let is_own = owned::action(app, agent.owner, action_id).await?.is_some();
             (is_own, reply.ok_or_else(|| Rejection::ActionNotFound(action_id.clone())))
         }
-        Subject::Job(job_id, reply) => {
+        NamedRecord::Job(job_id, reply) => {
             let is_own = owned::job(app, agent.owner, job_id).await?.is_some();
             (is_own, reply.ok_or_else(|| Rejection::JobNotFound(job_id.clone())))
         }
-        Subject::ActionAndPlan(action_id) => match owned::action(app, agent.owner, action_id).await? {
+        NamedRecord::ActionAndPlan(action_id) => match owned::action(app, agent.owner, action_id).await? {
             None => (false, Err(Rejection::ActionNotFound(action_id.clone()))),
             Some(action) => plan_of(app, agent, &action.plan_id).await?,
         },
-        Subject::JobAndPlan(job_id) => match owned::job(app, agent.owner, job_id).await? {
+        NamedRecord::JobAndPlan(job_id) => match owned::job(app, agent.owner, job_id).await? {
             None => (false, Err(Rejection::JobNotFound(job_id.clone()))),
             Some(job) => plan_of(app, agent, &job.plan_id).await?,
         },
@@ -78,39 +78,39 @@ async fn plan_of(
     Ok((is_own, Err(Rejection::PlanNotFound(plan_id.clone()))))
 }
 
-/// Returns the subject of a command that agents may use.
-fn subject(request: &Request) -> Subject<'_> {
+/// Returns the record that a command names, if agents may use the command.
+fn named_record(request: &Request) -> NamedRecord<'_> {
     match request {
         Request::PlanGet { plan_id } | Request::PlanStatus { plan_id } | Request::PlanOrder { plan_id } => {
-            Subject::Plan(plan_id, Reply::Nil)
+            NamedRecord::Plan(plan_id, Reply::Nil)
         }
-        Request::PlanDelete { plan_id } => Subject::Plan(plan_id, Reply::Integer(0)),
-        Request::ActionStatus { action_id } => Subject::Action(action_id, Some(Reply::Nil)),
+        Request::PlanDelete { plan_id } => NamedRecord::Plan(plan_id, Reply::Integer(0)),
+        Request::ActionStatus { action_id } => NamedRecord::Action(action_id, Some(Reply::Nil)),
         Request::ActionClose { action_id } | Request::ActionCancel { action_id, .. } => {
-            Subject::Action(action_id, None)
+            NamedRecord::Action(action_id, None)
         }
         Request::ActionAdd { action_id, .. } | Request::ActionRetry { action_id } => {
-            Subject::ActionAndPlan(action_id)
+            NamedRecord::ActionAndPlan(action_id)
         }
-        Request::JobList { action_id, .. } => Subject::Action(action_id, Some(Reply::Array(Vec::new()))),
+        Request::JobList { action_id, .. } => NamedRecord::Action(action_id, Some(Reply::Array(Vec::new()))),
         Request::JobStatus { job_id }
         | Request::Output(OutputCommand::Result { job_id, .. } | OutputCommand::File { job_id, .. }) => {
-            Subject::Job(job_id, Some(Reply::Nil))
+            NamedRecord::Job(job_id, Some(Reply::Nil))
         }
         Request::JobCancel { job_id }
         | Request::JobForget { job_id }
         | Request::JobExplain { job_id }
-        | Request::JobOutput { job_id, .. } => Subject::Job(job_id, None),
-        Request::JobRetry { job_id, .. } => Subject::JobAndPlan(job_id),
+        | Request::JobOutput { job_id, .. } => NamedRecord::Job(job_id, None),
+        Request::JobRetry { job_id, .. } => NamedRecord::JobAndPlan(job_id),
         Request::PlanSubmit { .. }
         | Request::PlanList { .. }
         | Request::ActionSubmit { .. }
         | Request::ActionList { .. }
         | Request::JobsSearch { .. }
         | Request::Output(OutputCommand::WriteInput { .. } | OutputCommand::CommitInput { .. }) => {
-            Subject::HandlerFilters
+            NamedRecord::HandlerFilters
         }
-        _ => Subject::None,
+        _ => NamedRecord::None,
     }
 }
 

@@ -102,7 +102,7 @@ const TAKEN: &[Row] = &[
         "+OK action_id={again} jobs_created=1", "-ERR Action already exists with other content: {again}"),
 ];
 
-struct World {
+struct OwnershipFixture {
     app: Arc<AppState>,
     _dir: tempfile::TempDir,
 }
@@ -139,7 +139,7 @@ fn parsed(line: &str) -> (&'static Command, Request) {
     Request::parse(&words).unwrap_or_else(|error| panic!("{line}: {error}"))
 }
 
-impl World {
+impl OwnershipFixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self { app: without_tasks(dir.path(), |_| {}), _dir: dir }
@@ -248,34 +248,34 @@ fn every_command_has_a_row() {
 #[tokio::test]
 async fn agents_may_use_commands_on_their_own_records_alone() {
     for row in OWN.iter().chain(TAKEN) {
-        let world = World::new();
+        let fixture = OwnershipFixture::new();
         let agent = agent();
-        let own = world.records_of(&agent, "one").await;
-        let other = world.records_of(&caller(Identity::new(Role::Client, "alice")), "alice").await;
-        let before = world.seen(&other).await;
-        let reply = world.run(&agent, &filled(row.line, &other)).await;
+        let own = fixture.records_of(&agent, "one").await;
+        let other = fixture.records_of(&caller(Identity::new(Role::Client, "alice")), "alice").await;
+        let before = fixture.seen(&other).await;
+        let reply = fixture.run(&agent, &filled(row.line, &other)).await;
         assert_eq!(reply, filled(row.other, &other), "{}", row.line);
-        assert_eq!(world.seen(&other).await, before, "{} has changed a record of another owner", row.line);
-        let reply = world.run(&agent, &filled(row.line, &own)).await;
+        assert_eq!(fixture.seen(&other).await, before, "{} has changed a record of another owner", row.line);
+        let reply = fixture.run(&agent, &filled(row.line, &own)).await;
         let expected = filled(row.own, &own);
         assert!(reply.starts_with(&expected), "{}: {reply}, not {expected}", row.line);
-        assert_eq!(world.seen(&other).await, before, "{}", row.line);
+        assert_eq!(fixture.seen(&other).await, before, "{}", row.line);
     }
 }
 
 /// The replies differ in the id alone, so that an agent cannot find out the ids of others.
 #[tokio::test]
 async fn records_of_others_are_like_records_that_do_not_exist() {
-    let world = World::new();
+    let fixture = OwnershipFixture::new();
     let agent = agent();
-    world.records_of(&agent, "one").await;
-    let other = world.records_of(&caller(Identity::new(Role::Agent, "two")), "two").await;
+    fixture.records_of(&agent, "one").await;
+    let other = fixture.records_of(&caller(Identity::new(Role::Agent, "two")), "two").await;
     let gone = missing(&other);
     for row in OWN {
-        let reply = world.run(&agent, &filled(row.line, &other)).await;
+        let reply = fixture.run(&agent, &filled(row.line, &other)).await;
         assert_eq!(reply, filled(row.other, &other), "{}", row.line);
         assert_eq!(
-            world.run(&agent, &filled(row.line, &gone)).await,
+            fixture.run(&agent, &filled(row.line, &gone)).await,
             filled(row.other, &gone),
             "{}",
             row.line
@@ -284,7 +284,7 @@ async fn records_of_others_are_like_records_that_do_not_exist() {
         let is_read_first = row.line.contains("no-json") || row.line.contains("JOB.FILE");
         if !is_read_first && !row.line.starts_with("INPUT.") {
             let client = caller(Identity::new(Role::Client, "alice"));
-            let for_people = world.run(&client, &filled(row.line, &gone)).await;
+            let for_people = fixture.run(&client, &filled(row.line, &gone)).await;
             assert_eq!(for_people, filled(row.other, &gone), "{}", row.line);
         }
     }
@@ -292,47 +292,47 @@ async fn records_of_others_are_like_records_that_do_not_exist() {
 
 #[tokio::test]
 async fn file_of_an_output_of_somebody_else_is_hidden() {
-    let world = World::new();
+    let fixture = OwnershipFixture::new();
     let agent = agent();
-    let own = world.records_of(&agent, "one").await;
-    let other = world.records_of(&caller(Identity::of_session_key()), "admin").await;
+    let own = fixture.records_of(&agent, "one").await;
+    let other = fixture.records_of(&caller(Identity::of_session_key()), "admin").await;
     for (ids, expected) in [(own, None), (other, Some(Reply::Nil))] {
         let (command, request) = parsed(&filled("JOB.FILE {failed} 1 stdout", &ids));
-        let hidden = hidden(&world.app, agent.agent().unwrap(), command, &request).await;
+        let hidden = hidden(&fixture.app, agent.agent().unwrap(), command, &request).await;
         assert_eq!(hidden.unwrap(), expected);
     }
 }
 
 #[tokio::test]
 async fn refused_commands_do_not_reach_their_handlers() {
-    let world = World::new();
+    let fixture = OwnershipFixture::new();
     for line in ["RPOP queue:ready", "GET plan:p", "QUEUE.STATS", "SCHEDULE.LIST", "WORKER.LIST", "METRICS"] {
         let name = line.split(' ').next().unwrap();
         let refusal = format!("-NOPERM This key is an agent's and may not use {name}");
-        assert_eq!(world.run(&agent(), line).await, refusal);
+        assert_eq!(fixture.run(&agent(), line).await, refusal);
     }
 }
 
 /// A plan that was deleted and submitted again by another owner is not the plan of the agent.
 #[tokio::test]
 async fn agents_do_not_run_a_plan_that_somebody_else_has_submitted_again() {
-    let world = World::new();
+    let fixture = OwnershipFixture::new();
     let (agent, alice) = (agent(), caller(Identity::new(Role::Client, "alice")));
-    let own = world.records_of(&agent, "one").await;
+    let own = fixture.records_of(&agent, "one").await;
     for line in ["ACTION.CANCEL {open}", "ACTION.CANCEL {again}"] {
-        assert!(world.run(&agent, &filled(line, &own)).await.starts_with("+OK"));
+        assert!(fixture.run(&agent, &filled(line, &own)).await.starts_with("+OK"));
     }
     let later = json!({"action_id": "later", "plan_id": "plan-one", "open": true});
-    assert!(world.run(&agent, &format!("ACTION.SUBMIT {later}")).await.starts_with("+OK"));
-    assert_eq!(world.run(&agent, "PLAN.DELETE plan-one").await, ":1");
+    assert!(fixture.run(&agent, &format!("ACTION.SUBMIT {later}")).await.starts_with("+OK"));
+    assert_eq!(fixture.run(&agent, "PLAN.DELETE plan-one").await, ":1");
     let plan =
         json!({"plan_id": "plan-one", "tasks": [{"task_number": 1, "command": "true", "args": ["secret"]}]});
-    assert!(world.run(&alice, &format!("PLAN.SUBMIT {plan}")).await.starts_with("+OK"));
+    assert!(fixture.run(&alice, &format!("PLAN.SUBMIT {plan}")).await.starts_with("+OK"));
     for line in
         ["ACTION.ADD later [{}]", "ACTION.RETRY {ended}", "JOB.RETRY {failed}", "JOB.RETRY {failed} FORCE"]
     {
-        assert_eq!(world.run(&agent, &filled(line, &own)).await, "-ERR Plan not found: plan-one", "{line}");
+        assert_eq!(fixture.run(&agent, &filled(line, &own)).await, "-ERR Plan not found: plan-one", "{line}");
     }
     let again = json!({"action_id": "again-one", "plan_id": "plan-one", "inputs": [{}]});
-    assert_eq!(world.run(&agent, &format!("ACTION.SUBMIT {again}")).await, "-ERR Plan not found: plan-one");
+    assert_eq!(fixture.run(&agent, &format!("ACTION.SUBMIT {again}")).await, "-ERR Plan not found: plan-one");
 }

@@ -37,7 +37,7 @@ use crate::store::{
         txn::{jobs::JobDecision, unused_lanes},
         writer::{
             queue::Claiming,
-            subject::{self, Subject},
+            subject::{self, WriteSubject},
         },
     },
     types::RuleFuture,
@@ -45,7 +45,7 @@ use crate::store::{
 
 impl JobStore for PostgresStore {
     fn add_plan(&self, plan: NewPlan) -> StoreFuture<RuleResult<bool>> {
-        let subject = Subject::Plan(plan.record.plan_id.clone());
+        let subject = WriteSubject::Plan(plan.record.plan_id.clone());
         self.write_on(subject, AckLevel::Durable, move |batch| batch.add_plan(&plan))
     }
 
@@ -64,7 +64,7 @@ impl JobStore for PostgresStore {
 
     fn delete_plan(&self, plan_id: &PlanId, only_of: Option<Owner>) -> StoreFuture<RuleResult<bool>> {
         let id = plan_id.clone();
-        let deleted = self.write_on(Subject::Plan(id.clone()), AckLevel::Durable, move |batch| {
+        let deleted = self.write_on(WriteSubject::Plan(id.clone()), AckLevel::Durable, move |batch| {
             batch.delete_plan(&id, only_of.as_ref())
         });
         self.plan_cache.invalidate(plan_id, deleted)
@@ -75,14 +75,14 @@ impl JobStore for PostgresStore {
     }
 
     fn add_jobs(&self, more: AppendJobs) -> StoreFuture<RuleResult<u64>> {
-        self.write_on(Subject::Action(more.action_id.clone()), AckLevel::Durable, move |batch| {
+        self.write_on(WriteSubject::Action(more.action_id.clone()), AckLevel::Durable, move |batch| {
             batch.add_jobs(&more)
         })
     }
 
     fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> StoreFuture<RuleResult<()>> {
         let action_id = action_id.clone();
-        let subject = Subject::Action(action_id.clone());
+        let subject = WriteSubject::Action(action_id.clone());
         self.write_on(subject, AckLevel::Durable, move |batch| batch.decide_action(&action_id, &rule))
     }
 
@@ -172,7 +172,7 @@ impl JobStore for PostgresStore {
 
     fn set_paused(&self, queue: &str, paused: bool) -> StoreFuture<()> {
         let queue = queue.to_owned();
-        let subject = Subject::Queue(queue.clone());
+        let subject = WriteSubject::Queue(queue.clone());
         self.write_on(subject, AckLevel::Durable, move |batch| batch.set_paused(&queue, paused))
     }
 
@@ -191,7 +191,7 @@ impl JobStore for PostgresStore {
 
     fn forget_job(&self, job_id: &JobId, status: Status) -> StoreFuture<bool> {
         let job_id = job_id.clone();
-        let subject = Subject::Job(job_id.clone());
+        let subject = WriteSubject::Job(job_id.clone());
         self.write_on(subject, AckLevel::Durable, move |batch| batch.forget_job(&job_id, status))
     }
 
@@ -285,7 +285,7 @@ impl WorkerStore for PostgresStore {
         rule: WorkerRule,
     ) -> StoreFuture<RuleResult<()>> {
         let id = worker_id.clone();
-        let decided = self.write_on(Subject::Worker(id.clone()), level, move |batch| {
+        let decided = self.write_on(WriteSubject::Worker(id.clone()), level, move |batch| {
             batch.decide_worker(&id, registration.as_deref(), &rule)
         });
         self.worker_cache.invalidate(worker_id, decided)
@@ -299,7 +299,7 @@ impl WorkerStore for PostgresStore {
 
     fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> StoreFuture<bool> {
         let id = worker_id.clone();
-        let forgotten = self.write_on(Subject::Worker(id.clone()), AckLevel::Durable, move |batch| {
+        let forgotten = self.write_on(WriteSubject::Worker(id.clone()), AckLevel::Durable, move |batch| {
             batch.forget_worker(&id, seen_before)
         });
         self.worker_cache.invalidate(worker_id, forgotten)
@@ -307,8 +307,9 @@ impl WorkerStore for PostgresStore {
 
     fn remove_worker(&self, worker_id: &WorkerId) -> StoreFuture<bool> {
         let id = worker_id.clone();
-        let removed = self
-            .write_on(Subject::Worker(id.clone()), AckLevel::Durable, move |batch| batch.remove_worker(&id));
+        let removed = self.write_on(WriteSubject::Worker(id.clone()), AckLevel::Durable, move |batch| {
+            batch.remove_worker(&id)
+        });
         self.worker_cache.invalidate(worker_id, removed)
     }
 

@@ -16,7 +16,7 @@ use crate::store::{
         txn::{PgTxn, documents::document_name, jobs::JobDecision},
         writer::{
             pace::Pace,
-            subject::{Subject, Subjects},
+            subject::{Subjects, WriteSubject},
         },
     },
     types::RuleFuture,
@@ -236,7 +236,7 @@ impl PgWriteHandle {
     ) -> RuleFuture<()> {
         // The lock on the name puts two nodes that read an absent document in order.
         let name = Some(document_name(kind, &id));
-        let subjects = Subjects::from(Subject::Note(kind, id.clone()));
+        let subjects = Subjects::from(WriteSubject::Note(kind, id.clone()));
         let work = move |txn: &mut PgTxn<'_>| txn.decide_document(kind, &id, &rule);
         self.submit_single(AckLevel::Durable, subjects, false, name, work)
     }
