@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 /// Settings of the server that the commands and rules use.
 #[derive(Debug, Clone)]
-pub(crate) struct Settings {
+pub(crate) struct ServiceSettings {
     pub(crate) limits: Limits,
     /// Number of inputs of an action that one write of the store makes jobs of.
     pub(crate) inputs_at_once: usize,
@@ -76,7 +76,7 @@ pub(crate) enum PopReply {
     Pair,
 }
 
-impl Settings {
+impl ServiceSettings {
     /// Returns the settings that must be the same at all nodes, because the nodes share jobs and
     /// workers. Names are those of the command line, and times are in seconds.
     pub(crate) fn shared_by_nodes(&self) -> String {

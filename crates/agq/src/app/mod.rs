@@ -27,7 +27,7 @@ use crate::{
         output_handovers::OutputHandovers, pubsub::PubSub, queue_limits::QueueLimitCache, shares::Shares,
         throughput::Throughput, unreturned_claims::UnreturnedClaims,
     },
-    settings::Settings,
+    settings::ServiceSettings,
     store::{GroupCommit, Store},
     waiters::Waiters,
 };
@@ -61,7 +61,7 @@ pub(crate) struct AppState {
     pub(crate) queue_limits: QueueLimitCache,
     pub(crate) audit: AuditLog,
     pub(crate) plan_policy: PlanPolicy,
-    pub(crate) settings: Settings,
+    pub(crate) settings: ServiceSettings,
     pub(crate) started_at: Timestamp,
 }
 

@@ -30,7 +30,7 @@ pub(crate) use self::{
 use crate::{
     auth::{keyring::SessionKeys, session_key::GeneratedKey},
     blobs::location::BlobLocation,
-    settings::{ListenAddresses, Settings, TlsFiles},
+    settings::{ListenAddresses, ServiceSettings, TlsFiles},
     store::{OpenOptions, postgres},
 };
 
@@ -88,7 +88,7 @@ pub(crate) struct ServerConfig {
     pub(crate) audit_log: Option<PathBuf>,
     pub(crate) policy: Option<PathBuf>,
     pub(crate) opening: OpenOptions,
-    pub(crate) settings: Settings,
+    pub(crate) settings: ServiceSettings,
     pub(crate) keys: SessionKeys,
     /// Sources from which SIGHUP reads the keys again.
     pub(crate) key_source: KeySource,
@@ -136,7 +136,7 @@ impl Cli {
 }
 
 #[cfg(any(test, feature = "simulation"))]
-pub(crate) fn default_settings() -> anyhow::Result<Settings> {
+pub(crate) fn default_settings() -> anyhow::Result<ServiceSettings> {
     Options::default().settings()
 }
 

@@ -15,7 +15,7 @@ use super::{
     share_weight,
 };
 use crate::{
-    settings::Settings,
+    settings::ServiceSettings,
     store::{Durability, OpenOptions},
 };
 
@@ -28,7 +28,7 @@ const INPUTS_AT_ONCE: usize = 500;
 
 impl Options {
     /// Fails if a value is out of bounds.
-    pub(super) fn settings(&self) -> anyhow::Result<Settings> {
+    pub(super) fn settings(&self) -> anyhow::Result<ServiceSettings> {
         let interval = self.heartbeat_interval.unwrap_or(30.0);
         if !(0.001..=DAY_SECS).contains(&interval) {
             bail!("heartbeat-interval is {interval}: give seconds between 0.001 and 86400");
@@ -37,7 +37,7 @@ impl Options {
         if factor == 0 {
             bail!("heartbeat-factor is 0: every worker would be dead immediately, give at least 1");
         }
-        Ok(Settings {
+        Ok(ServiceSettings {
             limits: self.limits(),
             inputs_at_once: INPUTS_AT_ONCE,
             heartbeat_interval_ms: millis(interval),
@@ -113,10 +113,10 @@ fn millis(secs: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::Options;
-    use crate::settings::{AuthErrors, PopReply, Settings};
+    use crate::settings::{AuthErrors, PopReply, ServiceSettings};
     use crate::store::{Durability, OpenOptions};
 
-    fn settings(text: &str) -> anyhow::Result<Settings> {
+    fn settings(text: &str) -> anyhow::Result<ServiceSettings> {
         toml::from_str::<Options>(text).unwrap().settings()
     }
 

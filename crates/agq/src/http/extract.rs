@@ -24,7 +24,7 @@ use crate::{
         auth::role::{Authenticated, CertificateAlone},
         response::{ApiError, HttpResult, quoted},
     },
-    settings::Settings,
+    settings::ServiceSettings,
 };
 
 /// Maximum body of an unauthenticated client. A login is much smaller.
@@ -41,7 +41,7 @@ struct BodyLimits {
 }
 
 impl BodyLimits {
-    fn of(settings: &Settings, is_authenticated: bool) -> Self {
+    fn of(settings: &ServiceSettings, is_authenticated: bool) -> Self {
         let max = settings.limits.max_message_bytes;
         let anonymous = if exceeds(MAX_ANONYMOUS_BYTES, max) { max } else { MAX_ANONYMOUS_BYTES };
         let (bytes, ms) = if is_authenticated {

@@ -22,7 +22,7 @@ use crate::{
     clock::{Clock, TimeSource},
     resp::dispatch,
     resp::outcome::CommandOutcome,
-    settings::Settings,
+    settings::ServiceSettings,
     simulation::{
         actors::close_connection,
         blob_disk::BlobDisk,
@@ -85,7 +85,7 @@ struct PostgresReplica {
 }
 
 impl PostgresReplica {
-    fn begin(url: &str, time: &SimulatedTime, settings: &Settings) -> Result<Self, String> {
+    fn begin(url: &str, time: &SimulatedTime, settings: &ServiceSettings) -> Result<Self, String> {
         let shown = |error: anyhow::Error| format!("{error:#}");
         let runtime = Runtime::new().map_err(|error| error.to_string())?;
         // The store on redb draws a random number to name its write-ahead log. Draw one here as

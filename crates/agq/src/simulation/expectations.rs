@@ -1,7 +1,7 @@
 //! State that a simulated agq has acknowledged, for the start on an image of its files.
 
 use super::{blob_disk::PublishedFiles, keys::KeyHistory, ledger::Ledger};
-use crate::settings::Settings;
+use crate::settings::ServiceSettings;
 
 /// State that agq has acknowledged, and changes that are possible besides.
 #[derive(Debug, Clone)]
@@ -10,7 +10,7 @@ pub(super) struct Expectations {
     pub(super) keys: KeyHistory,
     /// Published blobs of the same moment. The writer changes none of them.
     pub(super) blobs: PublishedFiles,
-    pub(super) settings: Settings,
+    pub(super) settings: ServiceSettings,
 }
 
 impl Expectations {

@@ -23,7 +23,7 @@ use crate::{
     registry::pubsub::{QueuedMessage, SubscriptionKind},
     resp::dispatch,
     resp::outcome::CommandOutcome,
-    settings::Settings,
+    settings::ServiceSettings,
     startup::services,
     store::{
         Store, StoreAdmin, StoreFuture,
@@ -51,7 +51,7 @@ impl SimulatedProcess {
         disk: &Disk,
         blobs: &BlobDisk,
         time: &SimulatedTime,
-        settings: &Settings,
+        settings: &ServiceSettings,
     ) -> Result<Self, String> {
         let [database, journal] = disk.open();
         Self::begin_on(database, journal, Some(Arc::new(blobs.clone())), time, settings)
@@ -62,7 +62,7 @@ impl SimulatedProcess {
         journal: impl StorageBackend,
         blobs: Option<Arc<dyn BlobStorage>>,
         time: &SimulatedTime,
-        settings: &Settings,
+        settings: &ServiceSettings,
     ) -> Result<Self, String> {
         let shown = |error: anyhow::Error| format!("{error:#}");
         let id = u64::try_from(time.random() >> 64).unwrap_or_default();

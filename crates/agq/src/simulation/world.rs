@@ -15,7 +15,7 @@ use crate::{
     app::Caller,
     config,
     registry::budgets::BudgetTerms,
-    settings::Settings,
+    settings::ServiceSettings,
     simulation::{
         actors::{Actor, CommittedBlob, close_connection},
         blob_disk::BlobDisk,
@@ -92,7 +92,7 @@ pub(super) struct World {
     pub(super) time: SimulatedTime,
     pub(super) disk: Disk,
     pub(super) blobs: BlobDisk,
-    pub(super) settings: Settings,
+    pub(super) settings: ServiceSettings,
     pub(super) process: Option<SimulatedProcess>,
     pub(super) ops: BTreeMap<u64, InFlightRequest>,
     next_number: u64,

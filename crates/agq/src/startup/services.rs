@@ -17,7 +17,7 @@ use crate::{
         throughput::Throughput, unreturned_claims::UnreturnedClaims,
     },
     service::halting,
-    settings::Settings,
+    settings::ServiceSettings,
     store::{GroupCommit, Store},
     waiters::{BackgroundTask, Waiters},
 };
@@ -31,7 +31,7 @@ pub(crate) fn build(
     clock: Clock,
     audit: AuditLog,
     plan_policy: PlanPolicy,
-    settings: Settings,
+    settings: ServiceSettings,
 ) -> (Arc<AppState>, Vec<BackgroundTask>) {
     let (waiters, waiter_tasks) =
         Waiters::new(&store, group_commit.clone(), &clock, settings.start_timeout_ms);
@@ -76,7 +76,10 @@ pub(crate) fn build(
 
 /// Returns the state of an agq with its database in `dir`, and drops its background tasks.
 #[cfg(test)]
-pub(crate) fn without_tasks(dir: &std::path::Path, adjust: impl FnOnce(&mut Settings)) -> Arc<AppState> {
+pub(crate) fn without_tasks(
+    dir: &std::path::Path,
+    adjust: impl FnOnce(&mut ServiceSettings),
+) -> Arc<AppState> {
     with_policy(dir, PlanPolicy::default(), adjust)
 }
 
@@ -91,7 +94,7 @@ pub(crate) fn with_audit_log(dir: &std::path::Path, audit: AuditLog) -> Arc<AppS
 pub(crate) fn with_policy(
     dir: &std::path::Path,
     plan_policy: PlanPolicy,
-    adjust: impl FnOnce(&mut Settings),
+    adjust: impl FnOnce(&mut ServiceSettings),
 ) -> Arc<AppState> {
     for_tests(dir, (AuditLog::default(), plan_policy), adjust)
 }
@@ -100,7 +103,7 @@ pub(crate) fn with_policy(
 fn for_tests(
     dir: &std::path::Path,
     (audit, plan_policy): (AuditLog, PlanPolicy),
-    adjust: impl FnOnce(&mut Settings),
+    adjust: impl FnOnce(&mut ServiceSettings),
 ) -> Arc<AppState> {
     let file = dir.join("agq.redb");
     let store = crate::store::redb::RedbStore::open(&file, crate::store::OpenOptions::default()).unwrap();
