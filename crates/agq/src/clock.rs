@@ -44,7 +44,7 @@ const COUNTER_BITS: u32 = 26;
 
 impl Default for Clock {
     fn default() -> Self {
-        Self::of(Arc::new(Machine))
+        Self::of(Arc::new(SystemClock))
     }
 }
 
@@ -141,9 +141,9 @@ impl Clock {
     }
 }
 
-struct Machine;
+struct SystemClock;
 
-impl TimeSource for Machine {
+impl TimeSource for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
     fn now(&self) -> Timestamp {
         SystemTime::now().into()

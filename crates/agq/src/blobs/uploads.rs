@@ -38,9 +38,9 @@ impl From<&UploadKey> for UploadTarget {
 
 /// Unfinished uploads by their purpose.
 #[derive(Default)]
-pub(crate) struct Uploads(Mutex<HashMap<UploadTarget, Entry>>);
+pub(crate) struct Uploads(Mutex<HashMap<UploadTarget, UploadEntry>>);
 
-struct Entry {
+struct UploadEntry {
     /// Locked while a piece is written, because pieces come in their order.
     upload: Arc<tokio::sync::Mutex<Upload>>,
     /// Name of the file; empty before the first piece. It is also known while the upload is locked.
@@ -66,7 +66,7 @@ impl Uploads {
     /// Returns the upload of a target, new or in progress.
     pub(crate) fn of(&self, target: &UploadTarget, now: Timestamp) -> Arc<tokio::sync::Mutex<Upload>> {
         let mut all = lock(&self.0);
-        let new = || Entry { upload: Arc::default(), name: String::new(), used_at: now };
+        let new = || UploadEntry { upload: Arc::default(), name: String::new(), used_at: now };
         let entry = all.entry(target.clone()).or_insert_with(new);
         entry.used_at = now;
         Arc::clone(&entry.upload)
@@ -88,8 +88,9 @@ impl Uploads {
     pub(crate) fn expire(&self, now: Timestamp) -> Vec<String> {
         let mut all = lock(&self.0);
         // An upload that is locked is being written or published.
-        let is_idle =
-            |entry: &Entry| now.ms_since(entry.used_at) > MAX_IDLE_MS && entry.upload.try_lock().is_ok();
+        let is_idle = |entry: &UploadEntry| {
+            now.ms_since(entry.used_at) > MAX_IDLE_MS && entry.upload.try_lock().is_ok()
+        };
         let idle = all.extract_if(|_, entry| is_idle(entry));
         idle.map(|(_, entry)| entry.name).filter(|name| !name.is_empty()).collect()
     }

@@ -39,13 +39,13 @@ struct AgentTable {
 
 impl<'de> Deserialize<'de> for AgentEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(EntryVisitor)
+        deserializer.deserialize_any(AgentEntryVisitor)
     }
 }
 
-struct EntryVisitor;
+struct AgentEntryVisitor;
 
-impl<'de> Visitor<'de> for EntryVisitor {
+impl<'de> Visitor<'de> for AgentEntryVisitor {
     type Value = AgentEntry;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

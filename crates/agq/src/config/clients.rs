@@ -36,13 +36,13 @@ struct ClientTable {
 
 impl<'de> Deserialize<'de> for ClientEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(EntryVisitor)
+        deserializer.deserialize_any(ClientEntryVisitor)
     }
 }
 
-struct EntryVisitor;
+struct ClientEntryVisitor;
 
-impl<'de> Visitor<'de> for EntryVisitor {
+impl<'de> Visitor<'de> for ClientEntryVisitor {
     type Value = ClientEntry;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,7 +12,7 @@ use crate::store::{StoreError, StoredJob};
 /// Options of a job that the JSON form repeats unchanged.
 const SHOWN_OPTIONS: [&str; 4] = ["retry", "unique", "rate_limit", "metadata"];
 
-struct Parts {
+struct OjsFields {
     args: Box<RawValue>,
     meta: Option<Box<RawValue>>,
     tags: Option<Box<RawValue>>,
@@ -22,7 +22,7 @@ struct Parts {
     others: OjsDocument,
 }
 
-impl Parts {
+impl OjsFields {
     fn of(stored: &StoredJob) -> Result<Self, serde_json::Error> {
         let mut document: OjsDocument = match stored.job.ojs.as_deref() {
             Some(ojs) if ojs.is_reserved() => serde_json::from_str(&stored.input)?,
@@ -54,7 +54,7 @@ impl Parts {
 pub(crate) fn job_view(stored: &StoredJob) -> Result<OjsJob, StoreError> {
     let StoredJob { job, queue, results, .. } = stored;
     let broken = |error: serde_json::Error| StoreError(format!("job {} cannot be read: {error}", job.job_id));
-    let Parts { args, meta, tags, expires_at, others } = Parts::of(stored).map_err(broken)?;
+    let OjsFields { args, meta, tags, expires_at, others } = OjsFields::of(stored).map_err(broken)?;
     let ojs = job.ojs.as_deref();
     let expires_at =
         ojs.and_then(|ojs| ojs.expires_at).map(|at| expires_at.unwrap_or_else(|| at.to_string()));

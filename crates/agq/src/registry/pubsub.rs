@@ -17,7 +17,7 @@ const MAX_WAITING: usize = 10_000;
 const MAX_WAITING_BYTES: usize = 32 * 1024 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Message {
+pub(crate) struct PubSubMessage {
     /// Pattern that matched the channel, if the subscription is to a pattern.
     pub(crate) pattern: Option<Bytes>,
     pub(crate) channel: Bytes,
@@ -51,13 +51,13 @@ struct Subscriber {
 /// Uses capacity of its subscriber until it is dropped.
 #[derive(Debug)]
 pub(crate) struct QueuedMessage {
-    pub(crate) message: Message,
+    pub(crate) message: PubSubMessage,
     _capacity: OwnedSemaphorePermit,
 }
 
 impl Subscriber {
     /// Returns false if the capacity does not suffice.
-    fn try_send(&self, message: Message) -> bool {
+    fn try_send(&self, message: PubSubMessage) -> bool {
         let bytes = u32::try_from(message.channel.len() + message.payload.len()).unwrap_or(u32::MAX);
         let capacity = Arc::clone(&self.capacity).try_acquire_many_owned(bytes);
         capacity.is_ok_and(|capacity| {
@@ -138,7 +138,7 @@ impl PubSub {
             let waiting = inner.replies.remove(channel);
             return usize::from(waiting.is_some_and(|waiting| waiting.send(payload).is_ok()));
         }
-        let message = |pattern: Option<&Bytes>| Message {
+        let message = |pattern: Option<&Bytes>| PubSubMessage {
             pattern: pattern.cloned(),
             channel: channel.clone(),
             payload: payload.clone(),
@@ -149,7 +149,7 @@ impl PubSub {
         let by_pattern = matching.flat_map(|(pattern, numbers)| {
             numbers.iter().map(move |number| (*number, message(Some(pattern))))
         });
-        let messages: Vec<(u64, Message)> = by_name.chain(by_pattern).collect();
+        let messages: Vec<(u64, PubSubMessage)> = by_name.chain(by_pattern).collect();
         let count = messages.len();
         for (number, message) in messages {
             let is_slow = inner.listeners.get(&number).is_some_and(|listener| !listener.try_send(message));

@@ -8,7 +8,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::{
     app::AppState,
-    registry::pubsub::{Message, QueuedMessage, SubscriptionKind},
+    registry::pubsub::{PubSubMessage, QueuedMessage, SubscriptionKind},
 };
 
 /// Maximum number of subscriptions of a connection.
@@ -114,7 +114,7 @@ impl Subscriptions {
 
     /// Returns `None` after a disconnect because of slow reading. Waits forever without a
     /// subscription.
-    pub(crate) async fn next(&mut self) -> Option<Message> {
+    pub(crate) async fn next(&mut self) -> Option<PubSubMessage> {
         let Some(messages) = &mut self.messages else { return std::future::pending().await };
         loop {
             let message = messages.recv().await?.message;
@@ -137,7 +137,7 @@ fn confirmation(word: &'static str, name: Reply, count: usize) -> Reply {
     Reply::Push(vec![Reply::bulk(word), name, Reply::count(count)])
 }
 
-pub(crate) fn delivery(message: Message) -> Reply {
+pub(crate) fn delivery(message: PubSubMessage) -> Reply {
     let (channel, payload) = (Reply::Bulk(message.channel), Reply::Bulk(message.payload));
     match message.pattern {
         None => Reply::Push(vec![Reply::bulk("message"), channel, payload]),

@@ -20,7 +20,7 @@ use crate::{
 type SimulatedFile = (Vec<u8>, agenix_protocol::time::Timestamp);
 
 #[derive(Debug, Default)]
-struct Files {
+struct BlobDiskFiles {
     uploads: BTreeMap<String, SimulatedFile>,
     /// Published files by their part and name.
     published: BTreeMap<(u8, String), SimulatedFile>,
@@ -51,7 +51,7 @@ impl PublishedFiles {
     pub(super) fn storage(&self, time: &SimulatedTime) -> BlobDisk {
         let mut published = self.files.lock().ever.clone();
         published.retain(|file, _| self.names.as_ref().is_none_or(|names| names.contains(file)));
-        let files = Files { published, ..Files::default() };
+        let files = BlobDiskFiles { published, ..BlobDiskFiles::default() };
         BlobDisk { files: Arc::new(Mutex::new(files)), time: time.clone() }
     }
 }
@@ -59,7 +59,7 @@ impl PublishedFiles {
 /// Directory of blobs on a simulated disk.
 #[derive(Debug, Clone)]
 pub(super) struct BlobDisk {
-    files: Arc<Mutex<Files>>,
+    files: Arc<Mutex<BlobDiskFiles>>,
     time: SimulatedTime,
 }
 
@@ -101,12 +101,12 @@ impl BlobDisk {
         self.lock().removed
     }
 
-    fn lock(&self) -> MutexGuard<'_, Files> {
+    fn lock(&self) -> MutexGuard<'_, BlobDiskFiles> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the files, unless this change has to fail.
-    fn change(&self, change: impl FnOnce(&mut Files) -> Result<(), BlobError>) -> BlobFuture<()> {
+    fn change(&self, change: impl FnOnce(&mut BlobDiskFiles) -> Result<(), BlobError>) -> BlobFuture<()> {
         let mut files = self.lock();
         let fails = files.fails_after == Some(0);
         files.fails_after = files.fails_after.map(|left| left.saturating_sub(1)).filter(|_| !fails);

@@ -68,7 +68,7 @@ pub(super) struct ExpectedAction {
 }
 
 #[derive(Debug, Clone)]
-struct JobEnd {
+struct AcknowledgedEnd {
     status: Status,
     holder: Option<String>,
 }
@@ -85,7 +85,7 @@ pub(super) struct Ledger {
     pub(super) closed: BTreeSet<String>,
     pub(super) actions: BTreeMap<String, ExpectedAction>,
     pub(super) jobs: BTreeMap<String, ObservedJob>,
-    ends: BTreeMap<String, JobEnd>,
+    ends: BTreeMap<String, AcknowledgedEnd>,
     /// Jobs and actions whose retry was requested.
     retried: BTreeSet<String>,
     /// Acknowledged states of queues. `None` if a reply is outstanding.
@@ -142,7 +142,7 @@ impl Ledger {
     }
 
     pub(super) fn ended(&mut self, job_id: &str, status: Status, holder: Option<&str>) {
-        self.ends.insert(job_id.to_owned(), JobEnd { status, holder: holder.map(str::to_owned) });
+        self.ends.insert(job_id.to_owned(), AcknowledgedEnd { status, holder: holder.map(str::to_owned) });
     }
 
     /// Checks an acknowledged completion: `holder` must have held the job, in `attempt` if given.

@@ -108,7 +108,7 @@ impl ExportRecord {
     }
 }
 
-pub(crate) type Sink<'s> = dyn FnMut(ExportRecord) -> anyhow::Result<()> + 's;
+pub(crate) type RecordSink<'s> = dyn FnMut(ExportRecord) -> anyhow::Result<()> + 's;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KindChecksum {
@@ -247,7 +247,7 @@ impl<R: BufRead> Importer<R> {
     /// Compares the records that were read with those that `read_back` reads from the store.
     pub(crate) fn verify(
         &mut self,
-        read_back: impl FnOnce(&mut Sink<'_>) -> anyhow::Result<()>,
+        read_back: impl FnOnce(&mut RecordSink<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<Checksums> {
         let Some(expected) = self.end.take() else { bail!("the export was not read to its end") };
         let mut found = ChecksumBuilder::default();

@@ -42,12 +42,12 @@ const MAX_WAIT: Duration = Duration::from_secs(20);
 /// Time limit of a publication, so that a sweep never removes a new object.
 const LIMIT: Duration = Duration::from_secs(12 * 3600);
 
-type Running = Shared<BoxFuture<'static, Result<(), BlobError>>>;
+type PublicationFuture = Shared<BoxFuture<'static, Result<(), BlobError>>>;
 
 /// Publications of this process, by the path of their file.
 #[derive(Clone)]
 pub(super) struct Publications {
-    all: Arc<Mutex<HashMap<PathBuf, Running>>>,
+    all: Arc<Mutex<HashMap<PathBuf, PublicationFuture>>>,
     permits: Arc<Semaphore>,
     pub(super) max_wait: Duration,
     pub(super) part_bytes: u64,
@@ -94,7 +94,13 @@ impl Publications {
     }
 
     /// Begins a publication, which goes on without a request that waits for it.
-    fn begin(&self, store: Arc<dyn ObjectStore>, from: PathBuf, to: Path, shown: String) -> Running {
+    fn begin(
+        &self,
+        store: Arc<dyn ObjectStore>,
+        from: PathBuf,
+        to: Path,
+        shown: String,
+    ) -> PublicationFuture {
         let (permits, part_bytes) = (Arc::clone(&self.permits), self.part_bytes);
         let task = tokio::spawn(async move {
             let _permit = permits.acquire().await;

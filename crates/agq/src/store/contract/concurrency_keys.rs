@@ -46,7 +46,7 @@ fn concurrency_keys_bound_running_jobs_on_postgres() {
 fn check(open: Opener) {
     let mut contract = Contract::new(open);
     let store = contract.store.take().unwrap();
-    contract.place.runtime.block_on(async {
+    contract.environment.runtime.block_on(async {
         submit(&*store).await;
         complete_all(&*store).await;
         for (key, json) in store.documents(DocumentKind::Limit).await.unwrap() {

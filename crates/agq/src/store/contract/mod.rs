@@ -27,16 +27,16 @@ use super::{
     redb::RedbStore,
 };
 
-type Opener = fn(&StoreLocation) -> Arc<dyn Store>;
+type Opener = fn(&StoreEnvironment) -> Arc<dyn Store>;
 
-struct StoreLocation {
+struct StoreEnvironment {
     dir: TempDir,
     runtime: Runtime,
     database: OnceCell<Database>,
 }
 
 struct Contract {
-    place: StoreLocation,
+    environment: StoreEnvironment,
     open: Opener,
     store: Option<Arc<dyn Store>>,
 }
@@ -44,9 +44,9 @@ struct Contract {
 impl Contract {
     fn new(open: Opener) -> Self {
         let (runtime, dir) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
-        let place = StoreLocation { dir, runtime, database: OnceCell::new() };
-        let store = Some(open(&place));
-        Self { place, open, store }
+        let environment = StoreEnvironment { dir, runtime, database: OnceCell::new() };
+        let store = Some(open(&environment));
+        Self { environment, open, store }
     }
 }
 
@@ -55,12 +55,12 @@ impl Runner for Contract {
 
     fn run(&mut self, command: &Command, _context: &Context) -> Result<String, Box<dyn Error>> {
         let mut args = command.consume_args();
-        let runtime = self.place.runtime.handle().clone();
+        let runtime = self.environment.runtime.handle().clone();
         let _inside = runtime.enter();
         if command.name == "reopen" {
             args.reject_next()?;
             self.store = None;
-            self.store = Some((self.open)(&self.place));
+            self.store = Some((self.open)(&self.environment));
             return Ok(String::new());
         }
         let store = Arc::clone(self.store.as_ref().ok_or("no store")?);
@@ -91,15 +91,20 @@ fn run(script: &str, open: Opener) {
     goldenscript::run(&mut Contract::new(open), scripts.join(script)).unwrap();
 }
 
-fn redb(place: &StoreLocation) -> Arc<dyn Store> {
-    let store = RedbStore::open(&place.dir.path().join("contract.redb"), OpenOptions::default()).unwrap();
+fn redb(environment: &StoreEnvironment) -> Arc<dyn Store> {
+    let store =
+        RedbStore::open(&environment.dir.path().join("contract.redb"), OpenOptions::default()).unwrap();
     wanting(Arc::new(store))
 }
 
-fn postgres(place: &StoreLocation) -> Arc<dyn Store> {
-    let url = place.database.get_or_init(Database::new).url();
+fn postgres(environment: &StoreEnvironment) -> Arc<dyn Store> {
+    let url = environment.database.get_or_init(Database::new).url();
     wanting(Arc::new(
-        place.runtime.handle().block_on(PostgresStore::open(&url, PostgresSettings::default())).unwrap(),
+        environment
+            .runtime
+            .handle()
+            .block_on(PostgresStore::open(&url, PostgresSettings::default()))
+            .unwrap(),
     ))
 }
 

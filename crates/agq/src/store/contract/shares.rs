@@ -56,8 +56,8 @@ fn run(open: Opener, check: fn(&mut Jobs)) {
     let mut sorter = WorkerRegistration::of("w".parse().unwrap());
     sorter.capabilities.tools = vec!["sort".to_owned()];
     let kinds = [Abilities::Anything, Abilities::of(&sorter)].map(Arc::new);
-    let (place, share_terms) = (&contract.place, Arc::default());
-    let mut jobs = Jobs { store, runtime: &place.runtime, kinds, share_terms, actions: 0 };
+    let (environment, share_terms) = (&contract.environment, Arc::default());
+    let mut jobs = Jobs { store, runtime: &environment.runtime, kinds, share_terms, actions: 0 };
     jobs.add_plan();
     check(&mut jobs);
 }

@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 
 use crate::store::{
     DocumentKind, KeyEntry, LaneKey, StoreError, StoredJob, StoredPlan, StoredValue, Totals,
-    export::{Checksums, ExportRecord, Importer, Sink},
+    export::{Checksums, ExportRecord, Importer, RecordSink},
     postgres::{
         codec::{decode, encode},
         connection::{ConnectOptions, DatabaseSession, RoundTrip},
@@ -54,7 +54,7 @@ const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.plans) AND NOT EXISTS
      AND NOT EXISTS (SELECT FROM agq.workers) AND NOT EXISTS (SELECT FROM agq.keys) \
      AND NOT EXISTS (SELECT FROM agq.notes) AND NOT EXISTS (SELECT FROM agq.paused)";
 
-pub(crate) fn export(url: &str, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+pub(crate) fn export(url: &str, sink: &mut RecordSink<'_>) -> anyhow::Result<()> {
     let (session, place) = open_session(url, false)?;
     session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
     let sought = session.row(query("SELECT to_regclass('agq.plans') IS NOT NULL"))?;
@@ -97,7 +97,7 @@ fn open_session(url: &str, writes: bool) -> anyhow::Result<(DatabaseSession, Str
     Ok((session.with_context(|| format!("cannot use {place}"))?, place))
 }
 
-fn export_all(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn export_all(session: &DatabaseSession, sink: &mut RecordSink<'_>) -> anyhow::Result<()> {
     session.walk(
         "SELECT plan_id, json, created_at, owner, envelope FROM agq.plans ORDER BY plan_id",
         |row| {
@@ -128,7 +128,7 @@ fn export_all(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<
     if totals == Totals::default() { Ok(()) } else { sink(ExportRecord::Totals(totals)) }
 }
 
-fn export_jobs(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn export_jobs(session: &DatabaseSession, sink: &mut RecordSink<'_>) -> anyhow::Result<()> {
     let lanes = session.rows(query("SELECT lane, queue, needs FROM agq.lanes"))?;
     let lanes: Result<HashMap<i32, LaneKey>> = lanes.iter().map(lane_of).collect();
     let lanes = lanes?;
@@ -149,7 +149,7 @@ fn export_jobs(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result
     })
 }
 
-fn export_keys(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn export_keys(session: &DatabaseSession, sink: &mut RecordSink<'_>) -> anyhow::Result<()> {
     let keys = "SELECT key, number, text, head, tail, members, expires_at FROM agq.keys ORDER BY key";
     session.walk(keys, |row| {
         let KeyEntry { content, expires_at } = entry_of(row)?;

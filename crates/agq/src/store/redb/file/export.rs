@@ -8,7 +8,7 @@ use redb::{Database, Durability, Error};
 
 use crate::store::{
     DocumentKind, KeyEntry, StoredJob, Totals,
-    export::{Checksums, ExportRecord, Importer, Sink},
+    export::{Checksums, ExportRecord, Importer, RecordSink},
     redb::{
         engine::{Snapshot, Versions},
         file::{backup, migrations, open_readonly},
@@ -20,11 +20,11 @@ use crate::store::{
 
 const IMPORT_BATCH: usize = 2_000;
 
-pub(crate) fn export(file: &Path, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+pub(crate) fn export(file: &Path, sink: &mut RecordSink<'_>) -> anyhow::Result<()> {
     hand_out(&open_readonly(file)?.kept.snapshot(), sink)
 }
 
-fn hand_out(snapshot: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn hand_out(snapshot: &Snapshot<'_>, sink: &mut RecordSink<'_>) -> anyhow::Result<()> {
     let tables = Tables::open(snapshot);
     tables.plans.for_each(|_, plan| sink(ExportRecord::Plan(decode(plan)?)))?;
     tables.actions.for_each(|id, action| {
@@ -46,7 +46,7 @@ fn hand_out(snapshot: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> 
     if totals == Totals::default() { Ok(()) } else { sink(ExportRecord::Totals(totals)) }
 }
 
-fn jobs(tables: &Tables<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn jobs(tables: &Tables<'_>, sink: &mut RecordSink<'_>) -> anyhow::Result<()> {
     let mut lanes: BTreeMap<u32, LaneKey> = BTreeMap::new();
     tables.lane_keys.for_each(|number, key| {
         lanes.insert(number, decode(key)?);
@@ -63,7 +63,7 @@ fn jobs(tables: &Tables<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     })
 }
 
-fn keys(tables: &Tables<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn keys(tables: &Tables<'_>, sink: &mut RecordSink<'_>) -> anyhow::Result<()> {
     let bytes = |bytes: &[u8]| bytes.to_vec().into();
     tables.keys.table().for_each(|key, KeyRecord { number, entry }| {
         let KeyEntry { content, expires_at } = entry;
