@@ -10,7 +10,7 @@ use tracing::info;
 use crate::sync::lock;
 
 /// Minimum time between two observations that counts as a pause, in milliseconds.
-const SHORTEST_MS: u64 = 1000;
+const MIN_PAUSE_MS: u64 = 1000;
 
 pub(crate) struct PauseDetector {
     longest_ms: u64,
@@ -26,7 +26,7 @@ struct ObservedTime {
 impl PauseDetector {
     /// A pause is longer than `heartbeat_interval_ms`, in which each worker sends a heartbeat.
     pub(crate) fn new(now: Timestamp, heartbeat_interval_ms: u64) -> Self {
-        let longest_ms = heartbeat_interval_ms.max(SHORTEST_MS);
+        let longest_ms = heartbeat_interval_ms.max(MIN_PAUSE_MS);
         Self { longest_ms, seen: Mutex::new(ObservedTime { last: now, listening_since: now, unseen_ms: 0 }) }
     }
 

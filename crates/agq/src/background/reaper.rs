@@ -30,7 +30,7 @@ use crate::{
 
 /// Maximum time between two rounds, after which a retry or a lost worker is noticed. A crash loses
 /// at most the claims and heartbeats of this time.
-const LONGEST_ROUND_MS: u64 = 500;
+const MAX_ROUND_INTERVAL_MS: u64 = 500;
 /// Maximum number of due jobs in one write, because other writes wait for it.
 const MAX_DUE: usize = 1000;
 /// Maximum number of such writes in a round.
@@ -41,7 +41,7 @@ const PRUNE_STEP: usize = 100;
 const MAX_PRUNE_STEPS: usize = 20;
 
 pub(crate) async fn run(app: Arc<AppState>) {
-    let interval = LONGEST_ROUND_MS.min(app.settings.heartbeat_interval_ms / 4).max(10);
+    let interval = MAX_ROUND_INTERVAL_MS.min(app.settings.heartbeat_interval_ms / 4).max(10);
     let interval = Duration::from_millis(interval);
     let detector = PauseDetector::new(app.clock.now(), app.settings.heartbeat_interval_ms);
     // The detector looks at the clock during a long round too.

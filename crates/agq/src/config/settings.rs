@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Maximum time of a setting, a hundred years, in seconds.
-const LONGEST_SECS: f64 = 3_153_600_000.0;
+const MAX_SECS: f64 = 3_153_600_000.0;
 const DAY_SECS: f64 = 86_400.0;
 
 /// Number of inputs that one write turns into jobs. Other writes can run between two of these.
@@ -99,8 +99,8 @@ impl Options {
 
 /// Converts a time limit to milliseconds; 0 stands for none. Fails if it is out of bounds.
 fn bound(name: &str, secs: f64) -> anyhow::Result<u64> {
-    if secs != 0.0 && !(0.001..=LONGEST_SECS).contains(&secs) {
-        bail!("{name} is {secs}: give seconds between 0.001 and {LONGEST_SECS}, or 0 for no bound");
+    if secs != 0.0 && !(0.001..=MAX_SECS).contains(&secs) {
+        bail!("{name} is {secs}: give seconds between 0.001 and {MAX_SECS}, or 0 for no bound");
     }
     Ok(millis(secs))
 }

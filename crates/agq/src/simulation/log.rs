@@ -14,7 +14,7 @@ use crate::startup::logging;
 /// Errors with which a line fails: a full disk, a closed pipe, a bad disk.
 const ERRORS: [Errno; 3] = [Errno::NOSPC, Errno::PIPE, Errno::IO];
 /// Maximum number of successive lines with the same outcome.
-const LONGEST: u8 = 4;
+const MAX_EQUAL_LINES: u8 = 4;
 
 thread_local! {
     static FATE: RefCell<LineFate> = RefCell::new(LineFate::of(0));
@@ -36,7 +36,7 @@ impl LineFate {
     fn of_next_line(&mut self) -> Option<Errno> {
         if self.left == 0 {
             self.error = self.rng.bool().then(|| ERRORS[self.rng.usize(..ERRORS.len())]);
-            self.left = self.rng.u8(1..=LONGEST);
+            self.left = self.rng.u8(1..=MAX_EQUAL_LINES);
         }
         self.left -= 1;
         self.error

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Action, JobCounts};
 
-/// Number of ended jobs below which no percentage is met, as in GNU Parallel.
-const LEAST_FOR_PERCENT: u64 = 3;
+/// Minimum number of ended jobs at which a percentage can be met, as in GNU Parallel.
+const MIN_ENDED_FOR_PERCENT: u64 = 3;
 /// Milliseconds from a halt to the cancellation of started jobs: results may be on their way.
 pub const GRACE_MS: u64 = 500;
 
@@ -41,7 +41,7 @@ pub fn is_met(halt: Halt, completed: u64, failed: u64, total: u64) -> bool {
     match halt.bound {
         HaltThreshold::Count(bound) => count >= bound,
         HaltThreshold::Percent(percent) => {
-            completed + failed >= LEAST_FOR_PERCENT
+            completed + failed >= MIN_ENDED_FOR_PERCENT
                 && count.saturating_mul(100) >= total.saturating_mul(percent)
         }
     }

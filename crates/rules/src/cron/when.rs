@@ -15,10 +15,10 @@ use croner::{
 use super::{field_syntax, invalid};
 use crate::rejection::Rejection;
 
-/// Change of the clock from which skipped runs are not made up for, as in Vixie cron.
-const LONGEST_CHANGE: Duration = Duration::hours(3);
+/// Minimum change of the clock whose skipped runs are not made up for, as in Vixie cron.
+const MIN_UNCOMPENSATED_CHANGE: Duration = Duration::hours(3);
 /// Maximum time by which a clock is set back.
-const LONGEST_FOLD: Duration = Duration::hours(24);
+const MAX_FOLD: Duration = Duration::hours(24);
 /// Nicknames that stand for an expression.
 const WORDS: &str = "@hourly, @daily, @midnight, @weekly, @monthly, @yearly and @annually";
 
@@ -109,7 +109,7 @@ impl<'e> Times<'e> {
         after: DateTime<Utc>,
         shown_now: NaiveDateTime,
     ) -> Result<Option<DateTime<Utc>>, Rejection> {
-        let put_back = shown_now + LONGEST_FOLD - shown(zone, after + LONGEST_FOLD);
+        let put_back = shown_now + MAX_FOLD - shown(zone, after + MAX_FOLD);
         if !self.is_wild || put_back <= Duration::zero() {
             return Ok(None);
         }
@@ -178,5 +178,5 @@ fn made_up_for(zone: Tz, wall: NaiveDateTime) -> Option<DateTime<Utc>> {
         if local(middle) > wall { behind = middle } else { before = middle }
     }
     let change = Duration::seconds(offset(behind) - offset(before));
-    (change < LONGEST_CHANGE).then_some(behind)
+    (change < MIN_UNCOMPENSATED_CHANGE).then_some(behind)
 }

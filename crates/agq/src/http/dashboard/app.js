@@ -421,13 +421,13 @@ function counts(action) {
     `${number(action[name])} ${name}`)));
 }
 
-// The most plans whose tasks are fetched for the table.
-const MOST_APPROVALS = 20;
+// Maximum number of plans whose tasks are fetched for the table.
+const MAX_APPROVALS = 20;
 
 // Returns the approvals that wait, each with its plan. A plan with another digest than the approval
 // has been replaced meanwhile, and is left out.
 async function waitingApprovals(list, signal) {
-  const waiting = list.map(parse).filter((approval) => approval.state === 'waiting').slice(0, MOST_APPROVALS);
+  const waiting = list.map(parse).filter((approval) => approval.state === 'waiting').slice(0, MAX_APPROVALS);
   const plans = await commands(waiting.map(({ plan_id: id }) => ['PLAN.GET', id]), signal);
   return Promise.all(waiting.map(async (approval, n) => {
     const json = plans[n].reply;

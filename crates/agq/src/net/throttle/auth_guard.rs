@@ -11,7 +11,7 @@ use crate::sync::lock;
 const WINDOW_MS: u64 = 60_000;
 /// Delay of the first wrong key beyond the maximum. Each further delay is twice as long.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
+const MAX_DELAY: Duration = Duration::from_secs(30);
 /// Maximum number of addresses in memory. A new address replaces the one with the oldest window.
 const MAX_ADDRESSES: usize = 10_000;
 
@@ -54,7 +54,7 @@ impl AuthGuard {
         }
         let doubled = FIRST_DELAY.saturating_mul(1 << failures.delayed.min(16));
         failures.delayed = failures.delayed.saturating_add(1);
-        doubled.min(LONGEST_DELAY)
+        doubled.min(MAX_DELAY)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::store::postgres::{CONNECT_TIMEOUT, connection::timeout::within};
 
 /// Maximum time between two statements of a transaction. Only the work of agq takes place in that
 /// time, and a large submission needs some.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const MAX_PAUSE: Duration = Duration::from_secs(15);
 pub(crate) const TAKES_WRITES: &str =
     "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
 /// Name of a setting that no other program uses, which reveals a pooler.
@@ -33,7 +33,7 @@ impl ConnectOptions {
     pub(crate) fn new(options: PgConnectOptions, timeout: Option<Duration>) -> Self {
         // A pooler does not accept this setting as a startup parameter.
         let options = options.extra_float_digits(None);
-        let pause = timeout.map_or(Duration::ZERO, |timeout| timeout.min(LONGEST_PAUSE));
+        let pause = timeout.map_or(Duration::ZERO, |timeout| timeout.min(MAX_PAUSE));
         let timeout = timeout.unwrap_or_default();
         let mut settings = String::new();
         for (name, value) in [

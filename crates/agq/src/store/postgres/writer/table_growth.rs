@@ -16,7 +16,7 @@ const FIRST: usize = 5_000;
 const ANALYZE: &str = "ANALYZE agq.jobs, agq.ended, agq.inputs, agq.results";
 
 /// Maximum duration of `ANALYZE`. Its connection must return to the pool even without an answer.
-const LONGEST: Duration = Duration::from_secs(300);
+const MAX_ANALYZE_TIME: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
@@ -30,7 +30,7 @@ impl Growth {
         if self.is_due(rows) {
             let pool = pool.clone();
             runtime.spawn(async move {
-                match timeout(LONGEST, raw_sql(ANALYZE).execute(&pool)).await {
+                match timeout(MAX_ANALYZE_TIME, raw_sql(ANALYZE).execute(&pool)).await {
                     Ok(Ok(_)) => {}
                     Ok(Err(error)) => debug!(%error, "the tables could not be analysed"),
                     Err(_elapsed) => debug!("the tables were not analysed in time"),
