@@ -7,7 +7,7 @@ mod support;
 use std::{fs, os::unix::process::ExitStatusExt, path::Path};
 
 use agenix_sandbox::{
-    client::ClientError,
+    client::SupervisorError,
     fault::Step,
     profile::Profile,
     protocol::{Sink, Source, TaskSignal},
@@ -182,7 +182,7 @@ fn supervisor_without_namespaces_serves_one_job() {
     let cleaned = sandbox.supervisor.clean().unwrap();
     assert!(cleaned.retires && cleaned.scratch_bytes > 0, "{cleaned:?}");
     assert_eq!(fs::read_dir(sandbox.scratch.path()).unwrap().count(), 0);
-    assert!(matches!(sandbox.supervisor.wait(99), Err(ClientError::Ended)));
+    assert!(matches!(sandbox.supervisor.wait(99), Err(SupervisorError::Ended)));
 }
 
 #[test]

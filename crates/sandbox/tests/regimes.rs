@@ -7,7 +7,7 @@ mod support;
 use std::{fs, os::unix::process::ExitStatusExt, process::Command};
 
 use agenix_sandbox::{
-    client::{ClientError, Supervisor},
+    client::{Supervisor, SupervisorError},
     fault::{Fault, Step},
     probe,
     profile::{Limits, Profile},
@@ -29,7 +29,7 @@ fn refusal(profile: Profile, regime: Regime, without: &[Mechanism]) -> Fault {
     let mut settings = settings(profile, regime, &scratch);
     settings.without = without.iter().copied().collect();
     match Supervisor::start(&settings) {
-        Err(ClientError::Fault(fault)) => fault,
+        Err(SupervisorError::Fault(fault)) => fault,
         other => panic!("{other:?}"),
     }
 }
@@ -160,7 +160,7 @@ fn root_is_refused() {
         let mut settings = settings(Profile::reader(), regime, &scratch);
         settings.user = None;
         let refused = Supervisor::start(&settings).unwrap_err();
-        assert!(matches!(&refused, ClientError::Fault(Fault { step: Step::User, .. })), "{refused}");
+        assert!(matches!(&refused, SupervisorError::Fault(Fault { step: Step::User, .. })), "{refused}");
     }
 }
 
@@ -191,7 +191,7 @@ fn scratch_with_content_and_absent_paths_are_refused() {
     let scratch = directory();
     fs::write(scratch.path().join("file"), "").unwrap();
     let refused = Supervisor::start(&settings(Profile::reader(), Regime::Namespaces, &scratch)).unwrap_err();
-    assert!(matches!(&refused, ClientError::Fault(Fault { step: Step::Scratch, .. })), "{refused}");
+    assert!(matches!(&refused, SupervisorError::Fault(Fault { step: Step::Scratch, .. })), "{refused}");
     assert!(scratch.path().join("file").exists());
     let absent = Profile { read: vec!["/no/such/path".into()], ..Profile::reader() };
     let refused = refusal(absent, Regime::Namespaces, &[]);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use agenix_sandbox::{
-    client::ClientError,
+    client::SupervisorError,
     fault::Step,
     protocol::{ReceiveError, Reply, Sink, TaskSignal},
 };
@@ -142,5 +142,5 @@ fn request_out_of_order_ends_the_supervisor() {
     let mut sandbox = Sandbox::reader();
     sandbox.begin(&["/bin/true"]);
     assert_eq!(fault(sandbox.supervisor.begin(&["/bin/true"]).unwrap_err()).step, Step::Protocol);
-    assert!(matches!(sandbox.supervisor.wait(1), Err(ClientError::Ended)));
+    assert!(matches!(sandbox.supervisor.wait(1), Err(SupervisorError::Ended)));
 }

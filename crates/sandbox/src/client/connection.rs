@@ -11,7 +11,7 @@ use rustix::{
     net::{Shutdown, shutdown},
 };
 
-use super::ClientError;
+use super::SupervisorError;
 use crate::{
     protocol::{Channel, ReceiveError, Reply, Request, TaskSignal, TaskStart, queue, send, send_frames},
     report::Report,
@@ -19,9 +19,9 @@ use crate::{
 
 /// Connection to a supervisor that sets up its confinement.
 #[derive(Debug)]
-pub struct Connection(Channel<Reply>);
+pub struct SupervisorConnection(Channel<Reply>);
 
-impl Connection {
+impl SupervisorConnection {
     pub(super) fn new(channel: Channel<Reply>) -> Self {
         Self(channel)
     }
@@ -32,26 +32,26 @@ impl Connection {
     /// # Errors
     ///
     /// Returns the fault of the step that failed.
-    pub fn ready(mut self) -> Result<(Commands, Replies, Report), ClientError> {
+    pub fn ready(mut self) -> Result<(Commands, Replies, Report), SupervisorError> {
         match self.0.receive()?.map(|(reply, _)| reply) {
             Some(Reply::Ready(report)) => {
                 let commands = Commands { socket: Arc::clone(self.0.socket()), sending: Mutex::new(()) };
                 Ok((commands, Replies { channel: self.0 }, report))
             }
             Some(Reply::Refused(fault)) => Err(fault.into()),
-            Some(reply) => Err(ClientError::OutOfOrder(Box::new(reply))),
-            None => Err(ClientError::Ended),
+            Some(reply) => Err(SupervisorError::OutOfOrder(Box::new(reply))),
+            None => Err(SupervisorError::Ended),
         }
     }
 }
 
-impl AsFd for Connection {
+impl AsFd for SupervisorConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl AsRawFd for Connection {
+impl AsRawFd for SupervisorConnection {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
     }

@@ -3,9 +3,9 @@
 //! All calls are synchronous. An asynchronous worker uses [`Commands`], whose calls only write a
 //! message, and [`Replies`], which one blocking thread reads. `Replies` gives its descriptor, so an
 //! event loop can wait for it as well, and then call [`Replies::try_receive`]. The same holds for
-//! [`Connection`] and [`Connection::ready`], because a supervisor writes each message at once. A
-//! supervisor that does not read fills its socket. A call then waits for [`SEND_TIMEOUT`], and
-//! fails.
+//! [`SupervisorConnection`] and [`SupervisorConnection::ready`], because a supervisor writes each
+//! message at once. A supervisor that does not read fills its socket. A call then waits for
+//! [`SEND_TIMEOUT`], and fails.
 //!
 //! The worker starts the process itself with the [`Command`] of [`prepare`], because it may have to
 //! register its children. [`Supervisor`] does all that for callers without such rules.
@@ -24,7 +24,7 @@ use std::{
 };
 
 use agenix_protocol::byte_escape::encode_os;
-pub use connection::{Commands, Connection, ReceivedReply, Replies};
+pub use connection::{Commands, ReceivedReply, Replies, SupervisorConnection};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 pub use supervisor::Supervisor;
 
@@ -90,7 +90,7 @@ pub struct Settings {
 
 /// Error of a supervisor, as the worker sees it.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub enum SupervisorError {
     /// The profile is invalid.
     #[error(transparent)]
     Profile(#[from] InvalidProfile),
@@ -112,13 +112,13 @@ pub enum ClientError {
 }
 
 /// Returns the command that starts a supervisor, and the connection to it. The caller starts the
-/// command, drops it, and waits with [`Connection::ready`]. The end of the connection is the end of
-/// the supervisor, which the caller then reaps.
+/// command, drops it, and waits with [`SupervisorConnection::ready`]. The end of the connection is
+/// the end of the supervisor, which the caller then reaps.
 ///
 /// # Errors
 ///
 /// Returns an error for an invalid profile, and if the system refuses a socket.
-pub fn prepare(settings: &Settings) -> Result<(Command, Connection), ClientError> {
+pub fn prepare(settings: &Settings) -> Result<(Command, SupervisorConnection), SupervisorError> {
     settings.profile.check()?;
     let variable = |name: &String| Some((name.clone(), encode_os(&std::env::var_os(name)?)));
     let setup = Setup {
@@ -144,5 +144,5 @@ pub fn prepare(settings: &Settings) -> Result<(Command, Connection), ClientError
     if let Some(User { uid, gid }) = settings.user {
         command.uid(uid).gid(gid);
     }
-    Ok((command, Connection::new(Channel::new(ours))))
+    Ok((command, SupervisorConnection::new(Channel::new(ours))))
 }

@@ -12,7 +12,7 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-use super::{ClientError, Commands, Replies, Settings, prepare};
+use super::{Commands, Replies, Settings, SupervisorError, prepare};
 use crate::{
     control_group::ControlGroup,
     protocol::{Cleaned, Reply, TaskEnd, TaskStart},
@@ -41,7 +41,7 @@ impl Supervisor {
     /// # Errors
     ///
     /// Returns the fault of the step that failed.
-    pub fn start(settings: &Settings) -> Result<Self, ClientError> {
+    pub fn start(settings: &Settings) -> Result<Self, SupervisorError> {
         let (mut command, connection) = prepare(settings)?;
         let mut process = command.spawn()?;
         drop(command);
@@ -85,7 +85,7 @@ impl Supervisor {
     /// # Errors
     ///
     /// Returns the fault of the step that failed.
-    pub fn begin(&mut self, programs: &[&str]) -> Result<(), ClientError> {
+    pub fn begin(&mut self, programs: &[&str]) -> Result<(), SupervisorError> {
         self.commands.begin(programs.iter().map(|&program| program.to_owned()).collect())?;
         match self.reply()? {
             Reply::Begun => Ok(()),
@@ -102,7 +102,7 @@ impl Supervisor {
         &mut self,
         start: TaskStart,
         descriptors: &[BorrowedFd<'_>],
-    ) -> Result<(), ClientError> {
+    ) -> Result<(), SupervisorError> {
         self.commands.start(start, descriptors)?;
         match self.reply()? {
             Reply::Started { .. } => Ok(()),
@@ -115,7 +115,7 @@ impl Supervisor {
     /// # Errors
     ///
     /// Returns an error if the supervisor ends before.
-    pub fn wait(&mut self, task: u32) -> Result<TaskEnd, ClientError> {
+    pub fn wait(&mut self, task: u32) -> Result<TaskEnd, SupervisorError> {
         loop {
             if let Some(at) = self.ended.iter().position(|end| end.task == task) {
                 return Ok(self.ended.swap_remove(at));
@@ -123,7 +123,7 @@ impl Supervisor {
             match self.replies.next()? {
                 Some(Reply::Ended(end)) => self.ended.push(end),
                 Some(reply) => return Err(error_of(reply)),
-                None => return Err(ClientError::Ended),
+                None => return Err(SupervisorError::Ended),
             }
         }
     }
@@ -133,7 +133,7 @@ impl Supervisor {
     /// # Errors
     ///
     /// Returns the fault of the step that failed. The supervisor has then ended.
-    pub fn clean(&mut self) -> Result<Cleaned, ClientError> {
+    pub fn clean(&mut self) -> Result<Cleaned, SupervisorError> {
         self.commands.clean()?;
         match self.reply()? {
             Reply::Cleaned(cleaned) => Ok(cleaned),
@@ -152,12 +152,12 @@ impl Supervisor {
     }
 
     /// Returns the next reply that is not the end of a task.
-    fn reply(&mut self) -> Result<Reply, ClientError> {
+    fn reply(&mut self) -> Result<Reply, SupervisorError> {
         loop {
             match self.replies.next()? {
                 Some(Reply::Ended(end)) => self.ended.push(end),
                 Some(reply) => return Ok(reply),
-                None => return Err(ClientError::Ended),
+                None => return Err(SupervisorError::Ended),
             }
         }
     }
@@ -170,10 +170,10 @@ impl Drop for Supervisor {
     }
 }
 
-fn error_of(reply: Reply) -> ClientError {
+fn error_of(reply: Reply) -> SupervisorError {
     match reply {
         Reply::Refused(fault) | Reply::Failed { fault, .. } => fault.into(),
-        reply => ClientError::OutOfOrder(Box::new(reply)),
+        reply => SupervisorError::OutOfOrder(Box::new(reply)),
     }
 }
 

@@ -28,7 +28,7 @@ use attempts::MEMORY;
 pub(crate) use attempts::attempt;
 
 use crate::{
-    client::{ClientError, Settings, Supervisor, User},
+    client::{Settings, Supervisor, SupervisorError, User},
     control_group::ControlGroups,
     profile::{Limits, Profile},
     property::{Property, PropertySet},
@@ -109,7 +109,7 @@ pub fn run(means: Means<'_>) -> io::Result<Machine> {
                 best = Some(Machine { regime: Some(regime), report });
             }
             Ok(_) => {}
-            Err(ClientError::System(error)) => return Err(error),
+            Err(SupervisorError::System(error)) => return Err(error),
             Err(error) => faults.push(error.to_string()),
         }
     }
@@ -140,7 +140,7 @@ fn missing_because(reason: &str) -> MissingProperty {
 }
 
 /// Attacks a sandbox, and returns the properties that hold.
-fn attack(means: Means<'_>, regime: Regime) -> Result<Report, ClientError> {
+fn attack(means: Means<'_>, regime: Regime) -> Result<Report, SupervisorError> {
     let Means { executable, scratch, user, control_groups, without } = means;
     let limits = Limits {
         processes: 24,
@@ -219,7 +219,7 @@ fn attempts_in(
     supervisor: &mut Supervisor,
     program: String,
     targets: &Targets,
-) -> Result<(Vec<Attempt>, io::PipeReader), ClientError> {
+) -> Result<(Vec<Attempt>, io::PipeReader), SupervisorError> {
     let (results, to_results) = io::pipe()?;
     let (held, to_held) = io::pipe()?;
     let targets = serde_json::to_string(targets).map_err(io::Error::from)?;
@@ -242,7 +242,11 @@ fn attempts_in(
 }
 
 /// Runs a task that takes more memory than `limit`. The kernel has to kill it.
-fn memory_attempt(supervisor: &mut Supervisor, program: String, limit: u64) -> Result<Attempt, ClientError> {
+fn memory_attempt(
+    supervisor: &mut Supervisor,
+    program: String,
+    limit: u64,
+) -> Result<Attempt, SupervisorError> {
     let task = 2;
     let bytes = (2 * limit).to_string();
     let argv =

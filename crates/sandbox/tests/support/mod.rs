@@ -18,7 +18,7 @@ use std::{
 };
 
 use agenix_sandbox::{
-    client::{ClientError, Settings, Supervisor, User},
+    client::{Settings, Supervisor, SupervisorError, User},
     fault::Fault,
     profile::Profile,
     protocol::{Sink, Source, TaskStart},
@@ -121,7 +121,7 @@ impl Running {
 }
 
 impl Sandbox {
-    pub(crate) fn start(profile: Profile, regime: Regime) -> Result<Self, ClientError> {
+    pub(crate) fn start(profile: Profile, regime: Regime) -> Result<Self, SupervisorError> {
         let scratch = directory();
         let supervisor = Supervisor::start(&settings(profile, regime, &scratch))?;
         Ok(Self { supervisor, scratch, next: 0 })
@@ -140,7 +140,7 @@ impl Sandbox {
         self.supervisor.begin(programs).unwrap();
     }
 
-    pub(crate) fn try_run(&mut self, argv: &[&str]) -> Result<Ended, ClientError> {
+    pub(crate) fn try_run(&mut self, argv: &[&str]) -> Result<Ended, SupervisorError> {
         let running = self.start_task(argv, |_| {})?;
         self.wait(running)
     }
@@ -161,7 +161,7 @@ impl Sandbox {
         &mut self,
         argv: &[&str],
         change: impl FnOnce(&mut TaskStart),
-    ) -> Result<Running, ClientError> {
+    ) -> Result<Running, SupervisorError> {
         self.next += 1;
         let mut start = task(self.next, argv);
         change(&mut start);
@@ -175,7 +175,7 @@ impl Sandbox {
         Ok(Running { task: self.next, outputs: [out, err].map(read) })
     }
 
-    pub(crate) fn wait(&mut self, running: Running) -> Result<Ended, ClientError> {
+    pub(crate) fn wait(&mut self, running: Running) -> Result<Ended, SupervisorError> {
         let end = self.supervisor.wait(running.task)?;
         let [stdout, stderr] = running.outputs.map(|output| output.join().unwrap());
         Ok(Ended { status: ExitStatus::from_raw(end.wait_status), stdout, stderr })
@@ -228,9 +228,9 @@ pub(crate) fn attack(sandbox: &mut Sandbox, programs: &[&str], script: &str) -> 
 }
 
 /// Returns the fault of a step that the supervisor could not take.
-pub(crate) fn fault(error: ClientError) -> Fault {
+pub(crate) fn fault(error: SupervisorError) -> Fault {
     match error {
-        ClientError::Fault(fault) => fault,
+        SupervisorError::Fault(fault) => fault,
         other => panic!("{other}"),
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use agenix_sandbox::{
-    client::{ClientError, Settings},
+    client::{Settings, SupervisorError},
     control_group::ControlGroups,
     profile::Profile,
 };
@@ -49,7 +49,7 @@ impl SupervisorPool {
 
     /// Returns a supervisor that waits for a job of `profile`, or starts one. Starts a spare in the
     /// background if there are too few.
-    pub(super) async fn take(&self, profile: &Profile) -> Result<Supervisor, ClientError> {
+    pub(super) async fn take(&self, profile: &Profile) -> Result<Supervisor, SupervisorError> {
         let idle = self.idle(profile);
         self.start_spare(profile);
         match idle {
@@ -89,7 +89,7 @@ impl SupervisorPool {
     }
 
     /// Starts a supervisor outside the pool.
-    pub(super) async fn start(&self, profile: &Profile) -> Result<Supervisor, ClientError> {
+    pub(super) async fn start(&self, profile: &Profile) -> Result<Supervisor, SupervisorError> {
         let groups = self.0.control_groups.as_ref();
         let control_group = groups.map(|groups| groups.create(&profile.limits)).transpose()?.map(Arc::new);
         let settings = Settings { profile: profile.clone(), control_group, ..self.0.settings.clone() };

@@ -7,7 +7,7 @@ use agenix_protocol::{
     documents::{PlanSandbox, WorkerSandbox},
 };
 use agenix_sandbox::{
-    client::{ClientError, Settings},
+    client::{Settings, SupervisorError},
     profile::{Execute, Profile},
     property::PropertySet,
     report::Report,
@@ -176,9 +176,9 @@ impl Sandboxes {
 
 /// Returns the error of a supervisor that did not start. An error number of the system is kept,
 /// because the start is repeated after a shortage.
-fn error_of(error: ClientError) -> io::Error {
+fn error_of(error: SupervisorError) -> io::Error {
     match error {
-        ClientError::System(error) => error,
+        SupervisorError::System(error) => error,
         error => io::Error::other(error.to_string()),
     }
 }

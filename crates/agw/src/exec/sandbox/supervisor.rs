@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
 
 use agenix_sandbox::{
-    client::{ClientError, Commands, Replies, Settings, prepare},
+    client::{Commands, Replies, Settings, SupervisorError, prepare},
     control_group::ControlGroup,
     report::Report,
 };
@@ -48,7 +48,7 @@ pub(super) struct Supervisor {
 impl Supervisor {
     /// Starts a supervisor, and waits until its confinement is complete. `settings` lack the
     /// scratch directory.
-    pub(super) async fn start(settings: Settings, root: &ScratchRoot) -> Result<Self, ClientError> {
+    pub(super) async fn start(settings: Settings, root: &ScratchRoot) -> Result<Self, SupervisorError> {
         let scratch = root.directory()?;
         let settings = Settings { scratch: scratch.path(), ..settings };
         let (mut command, connection) = prepare(&settings)?;
