@@ -1,7 +1,7 @@
 //! Decoder of the requests to a sandbox supervisor: any split of the bytes is decoded alike, and a
 //! decoded request is encoded to a frame with the same meaning.
 
-use agenix_sandbox::protocol::{FrameDecoder, Request, encode};
+use agenix_sandbox::protocol::{FrameDecoder, SupervisorRequest, encode};
 
 /// Bytes from a worker.
 pub fn sandbox_request(data: &[u8]) -> bool {
@@ -15,8 +15,8 @@ pub fn sandbox_request(data: &[u8]) -> bool {
 }
 
 /// Returns the requests, and the error that ended them.
-fn decoded<'d>(portions: impl Iterator<Item = &'d [u8]>) -> (Vec<Request>, Result<(), String>) {
-    let (mut decoder, mut requests) = (FrameDecoder::<Request>::default(), Vec::new());
+fn decoded<'d>(portions: impl Iterator<Item = &'d [u8]>) -> (Vec<SupervisorRequest>, Result<(), String>) {
+    let (mut decoder, mut requests) = (FrameDecoder::<SupervisorRequest>::default(), Vec::new());
     for portion in portions {
         decoder.push(portion);
         loop {

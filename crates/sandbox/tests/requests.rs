@@ -13,7 +13,7 @@ use std::{
 use agenix_sandbox::{
     client::SupervisorError,
     fault::Step,
-    protocol::{ReceiveError, Reply, Sink, TaskSignal},
+    protocol::{ReceiveError, Sink, SupervisorReply, TaskSignal},
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use support::{Sandbox, fault};
@@ -36,8 +36,8 @@ fn job_ends_by_itself_after_its_last_task_and_all_others() {
         let mut ended = Vec::new();
         let cleaned = loop {
             match replies.next().unwrap().unwrap() {
-                Reply::Ended(end) => ended.push(end.task),
-                Reply::Cleaned(cleaned) => break cleaned,
+                SupervisorReply::Ended(end) => ended.push(end.task),
+                SupervisorReply::Cleaned(cleaned) => break cleaned,
                 _ => {}
             }
         };
@@ -48,7 +48,7 @@ fn job_ends_by_itself_after_its_last_task_and_all_others() {
                 .begin_with(vec!["/bin/sh".into()], quiet(1, &["/bin/sh", "-c", "[ ! -e go ]"]), &[])
                 .unwrap();
             let status = loop {
-                if let Reply::Ended(end) = replies.next().unwrap().unwrap() {
+                if let SupervisorReply::Ended(end) = replies.next().unwrap().unwrap() {
                     break end.wait_status;
                 }
             };
@@ -73,8 +73,8 @@ fn job_whose_last_task_does_not_start_ends_by_itself() {
             let mut has_failed = false;
             let retires = loop {
                 match replies.next().unwrap().unwrap() {
-                    Reply::Failed { task: Some(1), .. } => has_failed = true,
-                    Reply::Cleaned(cleaned) => break cleaned.retires,
+                    SupervisorReply::Failed { task: Some(1), .. } => has_failed = true,
+                    SupervisorReply::Cleaned(cleaned) => break cleaned.retires,
                     _ => {}
                 }
             };
@@ -111,7 +111,7 @@ fn worker_sees_the_size_of_files_that_the_supervisor_opens() {
             };
             for (reply, opened) in received {
                 files.extend(opened.into_iter().map(fs::File::from));
-                has_ended |= matches!(reply, Reply::Ended(_));
+                has_ended |= matches!(reply, SupervisorReply::Ended(_));
             }
         }
         let sizes: Vec<u64> = files.iter().map(|file| file.metadata().unwrap().len()).collect();

@@ -13,16 +13,19 @@ use rustix::{
 
 use super::SupervisorError;
 use crate::{
-    protocol::{Channel, ReceiveError, Reply, Request, TaskSignal, TaskStart, queue, send, send_frames},
+    protocol::{
+        Channel, ReceiveError, SupervisorReply, SupervisorRequest, TaskSignal, TaskStart, queue, send,
+        send_frames,
+    },
     report::Report,
 };
 
 /// Connection to a supervisor that sets up its confinement.
 #[derive(Debug)]
-pub struct SupervisorConnection(Channel<Reply>);
+pub struct SupervisorConnection(Channel<SupervisorReply>);
 
 impl SupervisorConnection {
-    pub(super) fn new(channel: Channel<Reply>) -> Self {
+    pub(super) fn new(channel: Channel<SupervisorReply>) -> Self {
         Self(channel)
     }
 
@@ -34,11 +37,11 @@ impl SupervisorConnection {
     /// Returns the fault of the step that failed.
     pub fn ready(mut self) -> Result<(Commands, Replies, Report), SupervisorError> {
         match self.0.receive()?.map(|(reply, _)| reply) {
-            Some(Reply::Ready(report)) => {
+            Some(SupervisorReply::Ready(report)) => {
                 let commands = Commands { socket: Arc::clone(self.0.socket()), sending: Mutex::new(()) };
                 Ok((commands, Replies { channel: self.0 }, report))
             }
-            Some(Reply::Refused(fault)) => Err(fault.into()),
+            Some(SupervisorReply::Refused(fault)) => Err(fault.into()),
             Some(reply) => Err(SupervisorError::OutOfOrder(Box::new(reply))),
             None => Err(SupervisorError::Ended),
         }
@@ -72,7 +75,7 @@ impl Commands {
     ///
     /// Returns the error of the system. `EPIPE` means that the supervisor has ended.
     pub fn begin(&self, programs: Vec<String>) -> io::Result<()> {
-        self.send(&Request::Begin { programs }, &[])
+        self.send(&SupervisorRequest::Begin { programs }, &[])
     }
 
     /// Begins a job that may execute `programs`, and starts its first task, with one message.
@@ -87,8 +90,8 @@ impl Commands {
         descriptors: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
         let mut frames = Vec::new();
-        queue(&mut frames, &Request::Begin { programs }, 0)?;
-        queue(&mut frames, &Request::Start(start), descriptors.len())?;
+        queue(&mut frames, &SupervisorRequest::Begin { programs }, 0)?;
+        queue(&mut frames, &SupervisorRequest::Start(start), descriptors.len())?;
         let _one_at_a_time = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
         send_frames(&self.socket, &frames, descriptors)
     }
@@ -100,7 +103,7 @@ impl Commands {
     ///
     /// Returns the error of the system, and `InvalidInput` for another number of descriptors.
     pub fn start(&self, start: TaskStart, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        self.send(&Request::Start(start), descriptors)
+        self.send(&SupervisorRequest::Start(start), descriptors)
     }
 
     /// Signals the process group of a task. A task that has ended is no error.
@@ -109,7 +112,7 @@ impl Commands {
     ///
     /// Returns the error of the system.
     pub fn signal(&self, task: u32, signal: TaskSignal) -> io::Result<()> {
-        self.send(&Request::Signal { task, signal }, &[])
+        self.send(&SupervisorRequest::Signal { task, signal }, &[])
     }
 
     /// Ends the job: kills all its processes, and empties the scratch directory.
@@ -118,7 +121,7 @@ impl Commands {
     ///
     /// Returns the error of the system.
     pub fn clean(&self) -> io::Result<()> {
-        self.send(&Request::Clean, &[])
+        self.send(&SupervisorRequest::Clean, &[])
     }
 
     /// Closes the connection, which ends the supervisor and all its processes.
@@ -126,19 +129,19 @@ impl Commands {
         let _is_closed = shutdown(&*self.socket, Shutdown::Both);
     }
 
-    fn send(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn send(&self, request: &SupervisorRequest, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let _one_at_a_time = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
         send(&self.socket, request, descriptors)
     }
 }
 
 /// Reply of a supervisor, and the files that travelled with it.
-pub type ReceivedReply = (Reply, Vec<OwnedFd>);
+pub type ReceivedReply = (SupervisorReply, Vec<OwnedFd>);
 
 /// Replies of a supervisor.
 #[derive(Debug)]
 pub struct Replies {
-    channel: Channel<Reply>,
+    channel: Channel<SupervisorReply>,
 }
 
 impl Replies {
@@ -149,7 +152,7 @@ impl Replies {
     /// Returns an error for a malformed reply, and for errors of the system. The caller then closes
     /// the connection.
     #[expect(clippy::should_implement_trait, reason = "the end is not the end of an iteration")]
-    pub fn next(&mut self) -> Result<Option<Reply>, ReceiveError> {
+    pub fn next(&mut self) -> Result<Option<SupervisorReply>, ReceiveError> {
         Ok(self.channel.receive()?.map(|(reply, _)| reply))
     }
 

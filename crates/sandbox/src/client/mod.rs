@@ -32,7 +32,7 @@ use crate::{
     control_group::ControlGroup,
     fault::Fault,
     profile::{InvalidProfile, Profile},
-    protocol::{Channel, ReceiveError, Reply, pair},
+    protocol::{Channel, ReceiveError, SupervisorReply, pair},
     setup::{Mechanism, Regime, SETUP_VARIABLE, SUPERVISOR_ARGUMENT, Setup},
 };
 
@@ -108,7 +108,7 @@ pub enum SupervisorError {
     Ended,
     /// The supervisor sent another reply than the one due.
     #[error("the sandbox supervisor replied out of order: {0:?}")]
-    OutOfOrder(Box<Reply>),
+    OutOfOrder(Box<SupervisorReply>),
 }
 
 /// Returns the command that starts a supervisor, and the connection to it. The caller starts the

@@ -15,7 +15,7 @@ use rustix::{
 use super::{Commands, Replies, Settings, SupervisorError, prepare};
 use crate::{
     control_group::ControlGroup,
-    protocol::{Cleaned, Reply, TaskEnd, TaskStart},
+    protocol::{Cleaned, SupervisorReply, TaskExit, TaskStart},
     report::Report,
 };
 
@@ -32,7 +32,7 @@ pub struct Supervisor {
     /// Removed after the end of the process.
     _control_group: Option<Arc<ControlGroup>>,
     /// Ends of tasks that arrived while the caller waited for something else.
-    ended: Vec<TaskEnd>,
+    ended: Vec<TaskExit>,
 }
 
 impl Supervisor {
@@ -88,7 +88,7 @@ impl Supervisor {
     pub fn begin(&mut self, programs: &[&str]) -> Result<(), SupervisorError> {
         self.commands.begin(programs.iter().map(|&program| program.to_owned()).collect())?;
         match self.reply()? {
-            Reply::Begun => Ok(()),
+            SupervisorReply::Begun => Ok(()),
             reply => Err(error_of(reply)),
         }
     }
@@ -105,7 +105,7 @@ impl Supervisor {
     ) -> Result<(), SupervisorError> {
         self.commands.start(start, descriptors)?;
         match self.reply()? {
-            Reply::Started { .. } => Ok(()),
+            SupervisorReply::Started { .. } => Ok(()),
             reply => Err(error_of(reply)),
         }
     }
@@ -115,13 +115,13 @@ impl Supervisor {
     /// # Errors
     ///
     /// Returns an error if the supervisor ends before.
-    pub fn wait(&mut self, task: u32) -> Result<TaskEnd, SupervisorError> {
+    pub fn wait(&mut self, task: u32) -> Result<TaskExit, SupervisorError> {
         loop {
             if let Some(at) = self.ended.iter().position(|end| end.task == task) {
                 return Ok(self.ended.swap_remove(at));
             }
             match self.replies.next()? {
-                Some(Reply::Ended(end)) => self.ended.push(end),
+                Some(SupervisorReply::Ended(end)) => self.ended.push(end),
                 Some(reply) => return Err(error_of(reply)),
                 None => return Err(SupervisorError::Ended),
             }
@@ -136,7 +136,7 @@ impl Supervisor {
     pub fn clean(&mut self) -> Result<Cleaned, SupervisorError> {
         self.commands.clean()?;
         match self.reply()? {
-            Reply::Cleaned(cleaned) => Ok(cleaned),
+            SupervisorReply::Cleaned(cleaned) => Ok(cleaned),
             reply => Err(error_of(reply)),
         }
     }
@@ -152,10 +152,10 @@ impl Supervisor {
     }
 
     /// Returns the next reply that is not the end of a task.
-    fn reply(&mut self) -> Result<Reply, SupervisorError> {
+    fn reply(&mut self) -> Result<SupervisorReply, SupervisorError> {
         loop {
             match self.replies.next()? {
-                Some(Reply::Ended(end)) => self.ended.push(end),
+                Some(SupervisorReply::Ended(end)) => self.ended.push(end),
                 Some(reply) => return Ok(reply),
                 None => return Err(SupervisorError::Ended),
             }
@@ -170,9 +170,9 @@ impl Drop for Supervisor {
     }
 }
 
-fn error_of(reply: Reply) -> SupervisorError {
+fn error_of(reply: SupervisorReply) -> SupervisorError {
     match reply {
-        Reply::Refused(fault) | Reply::Failed { fault, .. } => fault.into(),
+        SupervisorReply::Refused(fault) | SupervisorReply::Failed { fault, .. } => fault.into(),
         reply => SupervisorError::OutOfOrder(Box::new(reply)),
     }
 }

@@ -206,11 +206,11 @@ mod tests {
     };
 
     use super::{Channel, ReceiveError, pair, send};
-    use crate::protocol::{Malformed, Request, Sink, Source, TaskStart};
+    use crate::protocol::{Malformed, Sink, Source, SupervisorRequest, TaskStart};
 
-    fn start(task: u32, argv: Vec<String>) -> Request {
+    fn start(task: u32, argv: Vec<String>) -> SupervisorRequest {
         let (program, stdout) = ("/bin/true".to_owned(), Sink::Descriptor);
-        Request::Start(TaskStart {
+        SupervisorRequest::Start(TaskStart {
             task,
             program,
             argv,
@@ -239,15 +239,15 @@ mod tests {
                 let (one, mut write) = std::io::pipe().unwrap();
                 write!(write, "{task}").unwrap();
                 let argv = vec!["x".repeat(usize::try_from(task).unwrap() * 3000)];
-                send(&ours, &Request::Clean, &[]).unwrap();
+                send(&ours, &SupervisorRequest::Clean, &[]).unwrap();
                 send(&ours, &start(task, argv), &[one.as_fd(), write.as_fd()]).unwrap();
             }
         });
-        let mut channel = Channel::<Request>::new(theirs);
+        let mut channel = Channel::<SupervisorRequest>::new(theirs);
         for task in 0..20 {
-            assert_eq!(channel.receive().unwrap().unwrap().0, Request::Clean);
+            assert_eq!(channel.receive().unwrap().unwrap().0, SupervisorRequest::Clean);
             let (message, mut descriptors) = channel.receive().unwrap().unwrap();
-            assert!(matches!(&message, Request::Start(start) if start.task == task));
+            assert!(matches!(&message, SupervisorRequest::Start(start) if start.task == task));
             drop(descriptors.pop());
             assert_eq!(text(descriptors.pop().unwrap()), task.to_string());
         }
@@ -260,7 +260,7 @@ mod tests {
         let (ours, theirs) = pair().unwrap();
         let frame = crate::protocol::encode(&start(1, vec![])).unwrap();
         std::fs::File::from(ours).write_all(&frame).unwrap();
-        let refused = Channel::<Request>::new(theirs).receive();
+        let refused = Channel::<SupervisorRequest>::new(theirs).receive();
         assert!(matches!(refused, Err(ReceiveError::Malformed(Malformed::Descriptors(0, 2)))), "{refused:?}");
     }
 
@@ -268,6 +268,6 @@ mod tests {
     fn send_refuses_another_number_of_descriptors() {
         let (ours, _theirs) = pair().unwrap();
         assert!(send(&ours, &start(1, vec![]), &[]).is_err());
-        assert!(send(&ours, &Request::Clean, &[ours.as_fd()]).is_err());
+        assert!(send(&ours, &SupervisorRequest::Clean, &[ours.as_fd()]).is_err());
     }
 }

@@ -99,7 +99,7 @@ mod tests {
 
     use super::{FrameDecoder, Malformed, encode};
     use crate::protocol::{
-        Message, Reply, Request, Sink, Source, TaskSignal, TaskStart,
+        Message, Sink, Source, SupervisorReply, SupervisorRequest, TaskSignal, TaskStart,
         message::{MAX_REPLY_BYTES, MAX_REQUEST_BYTES},
     };
 
@@ -109,25 +109,25 @@ mod tests {
 
     #[test]
     fn frame_has_its_length_in_front() {
-        assert_eq!(encode(&Request::Clean).unwrap(), b"\0\0\0\x07\"clean\"");
+        assert_eq!(encode(&SupervisorRequest::Clean).unwrap(), b"\0\0\0\x07\"clean\"");
     }
 
     #[test]
     fn decoder_refuses_lengths_out_of_bounds() {
         for length in [0, MAX_REPLY_BYTES + 1, u32::MAX as usize] {
-            let mut decoder = FrameDecoder::<Reply>::default();
+            let mut decoder = FrameDecoder::<SupervisorReply>::default();
             decoder.push(&u32::try_from(length).unwrap().to_be_bytes());
             let refused = decoder.next_message();
             assert_eq!(refused, Err(Malformed::Length(length, MAX_REPLY_BYTES)));
         }
-        let mut decoder = FrameDecoder::<Reply>::default();
+        let mut decoder = FrameDecoder::<SupervisorReply>::default();
         decoder.push(&u32::try_from(MAX_REPLY_BYTES).unwrap().to_be_bytes());
         assert_eq!(decoder.next_message(), Ok(None), "the longest one is awaited");
     }
 
     #[test]
     fn encoder_refuses_a_message_that_the_decoder_would_refuse() {
-        let begin = |length| Request::Begin { programs: vec!["x".repeat(length)] };
+        let begin = |length| SupervisorRequest::Begin { programs: vec!["x".repeat(length)] };
         let frame_of_empty = encode(&begin(0)).unwrap().len() - 4;
         assert!(encode(&begin(MAX_REQUEST_BYTES - frame_of_empty)).is_ok());
         assert!(encode(&begin(MAX_REQUEST_BYTES - frame_of_empty + 1)).is_err());
@@ -135,12 +135,12 @@ mod tests {
 
     #[test]
     fn decoder_refuses_the_end_within_a_frame() {
-        let mut decoder = FrameDecoder::<Request>::default();
+        let mut decoder = FrameDecoder::<SupervisorRequest>::default();
         decoder.finish().unwrap();
         decoder.push(b"\0\0\0\x07\"clea");
         assert_eq!((decoder.next_message(), decoder.finish()), (Ok(None), Err(Malformed::Truncated)));
         decoder.push(b"n\"");
-        assert_eq!(all(&mut decoder), Ok(vec![Request::Clean]));
+        assert_eq!(all(&mut decoder), Ok(vec![SupervisorRequest::Clean]));
         decoder.finish().unwrap();
     }
 
@@ -148,17 +148,17 @@ mod tests {
         prop::collection::vec(any::<u8>(), 0..12).prop_map(|bytes| byte_escape::encode(&bytes).into_owned())
     }
 
-    fn request() -> impl Strategy<Value = Request> {
+    fn request() -> impl Strategy<Value = SupervisorRequest> {
         let sink = prop_oneof![Just(Sink::Null), Just(Sink::Stdout), text().prop_map(Sink::Path)];
         let start =
             (any::<u32>(), text(), prop::collection::vec(text(), 0..4), prop::option::of(text()), sink);
         prop_oneof![
-            Just(Request::Clean),
-            prop::collection::vec(text(), 0..4).prop_map(|programs| Request::Begin { programs }),
-            any::<u32>().prop_map(|task| Request::Signal { task, signal: TaskSignal::Kill }),
+            Just(SupervisorRequest::Clean),
+            prop::collection::vec(text(), 0..4).prop_map(|programs| SupervisorRequest::Begin { programs }),
+            any::<u32>().prop_map(|task| SupervisorRequest::Signal { task, signal: TaskSignal::Kill }),
             start.prop_map(|(task, program, argv, cwd, stdout)| {
                 let (env, stderr) = (vec![(program.clone(), program.clone())], Sink::Descriptor);
-                Request::Start(TaskStart {
+                SupervisorRequest::Start(TaskStart {
                     task,
                     program,
                     argv,
@@ -181,7 +181,7 @@ mod tests {
             requests in prop::collection::vec(request(), 0..5), portion in 1..40_usize
         ) {
             let bytes: Vec<u8> = requests.iter().flat_map(|request| encode(request).unwrap()).collect();
-            let (mut decoder, mut decoded) = (FrameDecoder::<Request>::default(), Vec::new());
+            let (mut decoder, mut decoded) = (FrameDecoder::<SupervisorRequest>::default(), Vec::new());
             for portion in bytes.chunks(portion) {
                 decoder.push(portion);
                 decoded.extend(all(&mut decoder).unwrap());
@@ -192,7 +192,7 @@ mod tests {
 
         #[test]
         fn decoder_survives_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0..200_usize) {
-            let mut decoder = FrameDecoder::<Request>::default();
+            let mut decoder = FrameDecoder::<SupervisorRequest>::default();
             let (one, two) = bytes.split_at(cut.min(bytes.len()));
             for portion in [one, two] {
                 decoder.push(portion);
@@ -207,7 +207,7 @@ mod tests {
             let mut frame = encode(&request).unwrap();
             let at = at.index(frame.len());
             frame[at] = byte;
-            let mut decoder = FrameDecoder::<Request>::default();
+            let mut decoder = FrameDecoder::<SupervisorRequest>::default();
             decoder.push(&frame);
             let _ = all(&mut decoder);
         }

@@ -95,7 +95,7 @@ pub enum TaskSignal {
 /// Request of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Request {
+pub enum SupervisorRequest {
     /// Begins a job that may execute `programs` and their interpreters.
     Begin {
         /// Absolute paths.
@@ -114,7 +114,7 @@ pub enum Request {
     Clean,
 }
 
-impl Message for Request {
+impl Message for SupervisorRequest {
     const MAX_BYTES: usize = MAX_REQUEST_BYTES;
     const TAKES_DESCRIPTORS: bool = true;
 
@@ -138,13 +138,13 @@ pub struct ResourceUsage {
     pub peak_memory_bytes: Option<u64>,
 }
 
-/// End of a task.
+/// Exit of the first process of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TaskEnd {
+pub struct TaskExit {
     /// Id of the task.
     pub task: u32,
-    /// Wait status of its first process, as of wait(2).
+    /// Wait status of the process, as of wait(2).
     pub wait_status: i32,
     /// Resources.
     pub usage: ResourceUsage,
@@ -165,7 +165,7 @@ pub struct Cleaned {
 /// Reply of a supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Reply {
+pub enum SupervisorReply {
     /// The confinement is complete.
     Ready(Report),
     /// The confinement cannot be set up. The supervisor ends.
@@ -189,12 +189,12 @@ pub enum Reply {
         fault: Fault,
     },
     /// The first process of a task has ended.
-    Ended(TaskEnd),
+    Ended(TaskExit),
     /// The job has ended.
     Cleaned(Cleaned),
 }
 
-impl Message for Reply {
+impl Message for SupervisorReply {
     const MAX_BYTES: usize = MAX_REPLY_BYTES;
     const TAKES_DESCRIPTORS: bool = true;
 
@@ -213,13 +213,13 @@ fn is_zero(number: &u8) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Message, Request, Sink, Source, TaskStart};
+    use super::{Message, Sink, Source, SupervisorRequest, TaskStart};
 
     #[test]
     fn start_counts_its_descriptors() {
         let start = |stdin, stdout, stderr| {
             let (program, argv) = ("/bin/true".to_owned(), vec!["true".to_owned()]);
-            Request::Start(TaskStart {
+            SupervisorRequest::Start(TaskStart {
                 task: 1,
                 program,
                 argv,
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(start(Source::Empty, path(), Sink::Stdout).descriptors(), 0);
         assert_eq!(start(Source::Descriptor, path(), Sink::Null).descriptors(), 1);
         assert_eq!(start(Source::Descriptor, Sink::Descriptor, Sink::Descriptor).descriptors(), 3);
-        assert_eq!(Request::Clean.descriptors(), 0);
+        assert_eq!(SupervisorRequest::Clean.descriptors(), 0);
     }
 
     #[test]
@@ -250,8 +250,11 @@ mod tests {
             r#""begin""#,
             "[]",
         ] {
-            assert!(serde_json::from_str::<Request>(json).is_err(), "{json}");
+            assert!(serde_json::from_str::<SupervisorRequest>(json).is_err(), "{json}");
         }
-        assert_eq!(serde_json::from_str::<Request>(r#""clean""#).unwrap(), Request::Clean);
+        assert_eq!(
+            serde_json::from_str::<SupervisorRequest>(r#""clean""#).unwrap(),
+            SupervisorRequest::Clean
+        );
     }
 }

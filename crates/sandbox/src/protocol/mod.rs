@@ -5,9 +5,9 @@
 //! how many there are. Paths, arguments and values are byte escapes
 //! ([`agenix_protocol::byte_escape`]), because they need not be UTF-8.
 //!
-//! The worker sends [`Request`]s, which it may send ahead. The supervisor answers each `begin`,
-//! `start` and `clean` once, in their order, and reports the end of each started task. Both sides
-//! end the connection after a malformed frame.
+//! The worker sends [`SupervisorRequest`]s, which it may send ahead. The supervisor answers each
+//! `begin`, `start` and `clean` once, in their order, and reports the end of each started task.
+//! Both sides end the connection after a malformed frame.
 //!
 //! | Request | Answer |
 //! |---|---|
@@ -28,6 +28,6 @@ pub use channel::{Channel, ReceiveError};
 pub(crate) use channel::{pair, queue, send, send_frames};
 pub use frame::{FrameDecoder, Malformed, encode};
 pub use message::{
-    Cleaned, MAX_DESCRIPTORS, MAX_REPLY_BYTES, MAX_REQUEST_BYTES, Message, Reply, Request, ResourceUsage,
-    Sink, Source, TaskEnd, TaskSignal, TaskStart,
+    Cleaned, MAX_DESCRIPTORS, MAX_REPLY_BYTES, MAX_REQUEST_BYTES, Message, ResourceUsage, Sink, Source,
+    SupervisorReply, SupervisorRequest, TaskExit, TaskSignal, TaskStart,
 };

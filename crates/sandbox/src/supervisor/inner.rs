@@ -22,7 +22,7 @@ use crate::{
         limits, namespaces, privileges, scratch, seccomp,
     },
     profile::{Execute, Network},
-    protocol::{Channel, ReceiveError, Reply, Request, send},
+    protocol::{Channel, ReceiveError, SupervisorReply, SupervisorRequest, send},
     report::Report,
     setup::{Mechanism, Regime, Setup},
     supervisor::{
@@ -47,7 +47,7 @@ pub(super) fn run(connection: &OwnedFd) -> Result<(), Fault> {
     if !unmet.is_empty() {
         return Err(Fault::new(Step::Properties, unmet.join("; ")));
     }
-    send(channel.socket(), &Reply::Ready(report), &[])
+    send(channel.socket(), &SupervisorReply::Ready(report), &[])
         .map_err(|error| Fault::of(Step::Protocol, "report", error))?;
     let served = serve(&mut channel, &sandbox);
     // Also after an error: nothing outlives the supervisor.
@@ -135,14 +135,14 @@ fn restrict_files(setup: &Setup, scratch: &Path, has_own_proc: bool) -> Result<O
 
 /// Serves jobs. A thread restricts itself to the programs of a job, and serves it and the next jobs
 /// with the same programs.
-fn serve(channel: &mut Channel<Request>, sandbox: &Sandbox) -> Result<(), Fault> {
+fn serve(channel: &mut Channel<SupervisorRequest>, sandbox: &Sandbox) -> Result<(), Fault> {
     let mut next = None;
     loop {
         let programs = match next.take() {
             Some(programs) => programs,
             None => match next_request(channel, sandbox)? {
                 None => return Ok(()),
-                Some(Request::Begin { programs }) => programs,
+                Some(SupervisorRequest::Begin { programs }) => programs,
                 Some(request) => {
                     for answer in job::answer_outside(&request)? {
                         job::reply(channel, &answer)?;
@@ -166,7 +166,10 @@ fn serve(channel: &mut Channel<Request>, sandbox: &Sandbox) -> Result<(), Fault>
 }
 
 /// Waits for the next request. Returns `None` when the supervisor has to end.
-fn next_request(channel: &mut Channel<Request>, sandbox: &Sandbox) -> Result<Option<Request>, Fault> {
+fn next_request(
+    channel: &mut Channel<SupervisorRequest>,
+    sandbox: &Sandbox,
+) -> Result<Option<SupervisorRequest>, Fault> {
     let malformed = |error: ReceiveError| Fault::new(Step::Protocol, error.to_string());
     loop {
         if let Some((request, _)) = channel.received().map_err(malformed)? {

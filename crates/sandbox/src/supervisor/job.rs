@@ -23,7 +23,8 @@ use crate::{
     fault::{Fault, Step},
     mechanisms::{interpreters::executed_files, limits, scratch},
     protocol::{
-        Channel, Cleaned, ReceiveError, Reply, Request, TaskEnd, TaskStart, queue, send, send_frames,
+        Channel, Cleaned, ReceiveError, SupervisorReply, SupervisorRequest, TaskExit, TaskStart, queue, send,
+        send_frames,
     },
     setup::Regime,
     supervisor::{processes::Tasks, sandbox::Sandbox, task},
@@ -49,13 +50,13 @@ pub(super) enum JobEnd {
 
 /// Serves a job that may execute `programs`, and further jobs with the same programs.
 pub(super) fn serve(
-    channel: &mut Channel<Request>,
+    channel: &mut Channel<SupervisorRequest>,
     sandbox: &Sandbox,
     programs: Vec<String>,
 ) -> Result<JobEnd, Fault> {
     if let Err(fault) = restrict(sandbox, &programs) {
         // The thread may be restricted in part, so it ends.
-        reply(channel, &Reply::Failed { task: None, fault })?;
+        reply(channel, &SupervisorReply::Failed { task: None, fault })?;
         return Ok(JobEnd::NotBegun);
     }
     let (tasks, exits) = (Tasks::default(), Vec::new());
@@ -70,7 +71,7 @@ pub(super) fn serve(
         has_last_task,
         replies: Vec::new(),
     };
-    server.reply(&Reply::Begun)?;
+    server.reply(&SupervisorReply::Begun)?;
     let served = server.run()?;
     server.flush(&[])?;
     Ok(served)
@@ -91,24 +92,24 @@ fn restrict(sandbox: &Sandbox, programs: &[String]) -> Result<(), Fault> {
 
 /// Returns the replies to a request between two jobs. The worker sends ahead, so requests for a job
 /// that did not begin, and signals for tasks that have ended, are no errors.
-pub(super) fn answer_outside(request: &Request) -> Result<Vec<Reply>, Fault> {
-    let cleaned = || Reply::Cleaned(Cleaned { strays: 0, scratch_bytes: 0, retires: false });
+pub(super) fn answer_outside(request: &SupervisorRequest) -> Result<Vec<SupervisorReply>, Fault> {
+    let cleaned = || SupervisorReply::Cleaned(Cleaned { strays: 0, scratch_bytes: 0, retires: false });
     match request {
-        Request::Start(start) => {
+        SupervisorRequest::Start(start) => {
             let fault = Fault::new(Step::Programs, "the job has not begun");
-            let failed = Reply::Failed { task: Some(start.task), fault };
+            let failed = SupervisorReply::Failed { task: Some(start.task), fault };
             Ok([failed].into_iter().chain(start.is_last.then(cleaned)).collect())
         }
-        Request::Clean => Ok(vec![cleaned()]),
-        Request::Signal { .. } => Ok(Vec::new()),
-        Request::Begin { .. } => {
+        SupervisorRequest::Clean => Ok(vec![cleaned()]),
+        SupervisorRequest::Signal { .. } => Ok(Vec::new()),
+        SupervisorRequest::Begin { .. } => {
             Err(Fault::new(Step::Protocol, "a job begins before the end of another one"))
         }
     }
 }
 
 struct Server<'c> {
-    channel: &'c mut Channel<Request>,
+    channel: &'c mut Channel<SupervisorRequest>,
     sandbox: &'c Sandbox,
     programs: Vec<String>,
     tasks: Tasks,
@@ -126,22 +127,22 @@ impl Server<'_> {
         loop {
             while let Some((request, descriptors)) = self.channel.received().map_err(malformed)? {
                 match request {
-                    Request::Begin { programs } if self.is_between_jobs => {
+                    SupervisorRequest::Begin { programs } if self.is_between_jobs => {
                         if programs != self.programs {
                             return Ok(JobEnd::Next(programs));
                         }
                         self.is_between_jobs = false;
-                        self.reply(&Reply::Begun)?;
+                        self.reply(&SupervisorReply::Begun)?;
                     }
                     request if self.is_between_jobs => self.answer_outside(&request)?,
-                    Request::Start(start) => self.start(&start, descriptors)?,
-                    Request::Signal { task, signal } => self.tasks.signal(task, signal),
-                    Request::Clean => {
+                    SupervisorRequest::Start(start) => self.start(&start, descriptors)?,
+                    SupervisorRequest::Signal { task, signal } => self.tasks.signal(task, signal),
+                    SupervisorRequest::Clean => {
                         if self.clean()? {
                             return Ok(JobEnd::Closed);
                         }
                     }
-                    request @ Request::Begin { .. } => self.answer_outside(&request)?,
+                    request @ SupervisorRequest::Begin { .. } => self.answer_outside(&request)?,
                 }
             }
             // The next task of a pipeline may have arrived meanwhile.
@@ -175,12 +176,12 @@ impl Server<'_> {
         }
     }
 
-    fn answer_outside(&mut self, request: &Request) -> Result<(), Fault> {
+    fn answer_outside(&mut self, request: &SupervisorRequest) -> Result<(), Fault> {
         answer_outside(request)?.iter().try_for_each(|answer| self.reply(answer))
     }
 
     /// Adds a reply to those that are sent before the next wait.
-    fn reply(&mut self, reply: &Reply) -> Result<(), Fault> {
+    fn reply(&mut self, reply: &SupervisorReply) -> Result<(), Fault> {
         queue(&mut self.replies, reply, 0).map_err(unsent)
     }
 
@@ -205,14 +206,15 @@ impl Server<'_> {
         });
         match started {
             Ok(files) => self.started(task, &files),
-            Err(fault) => self.reply(&Reply::Failed { task: Some(task), fault }),
+            Err(fault) => self.reply(&SupervisorReply::Failed { task: Some(task), fault }),
         }
     }
 
     fn started(&mut self, task: u32, files: &[OwnedFd]) -> Result<(), Fault> {
         let count = u8::try_from(files.len()).unwrap_or(u8::MAX);
         let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
-        queue(&mut self.replies, &Reply::Started { task, files: count }, files.len()).map_err(unsent)?;
+        queue(&mut self.replies, &SupervisorReply::Started { task, files: count }, files.len())
+            .map_err(unsent)?;
         // The files are closed when this function returns.
         if files.is_empty() { Ok(()) } else { self.flush(&files) }
     }
@@ -252,10 +254,10 @@ impl Server<'_> {
         if has_message { self.channel.fill().map_err(malformed) } else { Ok(true) }
     }
 
-    fn report(&mut self, ends: &[TaskEnd]) -> Result<(), Fault> {
+    fn report(&mut self, ends: &[TaskExit]) -> Result<(), Fault> {
         for end in ends {
             self.exits.retain(|(task, _)| *task != end.task);
-            self.reply(&Reply::Ended(*end))?;
+            self.reply(&SupervisorReply::Ended(*end))?;
         }
         Ok(())
     }
@@ -268,14 +270,14 @@ impl Server<'_> {
         let scratch_bytes = scratch::empty(&self.sandbox.scratch)?;
         let setup = &self.sandbox.setup;
         let retires = setup.regime == Regime::Subreaper || limits::is_worn(&setup.profile.limits);
-        self.reply(&Reply::Cleaned(Cleaned { strays, scratch_bytes, retires }))?;
+        self.reply(&SupervisorReply::Cleaned(Cleaned { strays, scratch_bytes, retires }))?;
         (self.is_between_jobs, self.has_last_task) = (true, false);
         Ok(retires)
     }
 }
 
 /// Sends a reply at once.
-pub(super) fn reply(channel: &Channel<Request>, reply: &Reply) -> Result<(), Fault> {
+pub(super) fn reply(channel: &Channel<SupervisorRequest>, reply: &SupervisorReply) -> Result<(), Fault> {
     send(channel.socket(), reply, &[]).map_err(unsent)
 }
 

@@ -23,7 +23,7 @@ use std::{
 use crate::{
     fault::{Fault, Step},
     probe,
-    protocol::{Reply, send},
+    protocol::{SupervisorReply, send},
     setup::{ATTEMPT_ARGUMENT, SETUP_VARIABLE, SUPERVISOR_ARGUMENT, Setup},
 };
 
@@ -51,7 +51,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => {
             // The worker may be gone.
-            let _gone = send(&connection, &Reply::Refused(fault), &[]);
+            let _gone = send(&connection, &SupervisorReply::Refused(fault), &[]);
             ExitCode::FAILURE
         }
     }

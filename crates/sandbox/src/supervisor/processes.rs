@@ -10,7 +10,7 @@ use rustix::{
 
 use crate::{
     fault::{Fault, Step},
-    protocol::{ResourceUsage, TaskEnd, TaskSignal},
+    protocol::{ResourceUsage, TaskExit, TaskSignal},
 };
 
 /// Kills all processes that this process may signal, and waits until none is left. Returns them in
@@ -104,7 +104,7 @@ impl Tasks {
 
     /// Reaps the processes that have ended, and returns the tasks among them. Kills the rest of the
     /// process group of such a task, unless the task is terminating.
-    pub(super) fn reap(&mut self) -> Result<Vec<TaskEnd>, Fault> {
+    pub(super) fn reap(&mut self) -> Result<Vec<TaskExit>, Fault> {
         let mut ends = Vec::new();
         while let Some((pid, reaped)) = reaped(false)? {
             let Some(running) = self.running.remove(&pid) else { continue };
@@ -119,7 +119,7 @@ impl Tasks {
     }
 
     /// Ends all processes of the job. Returns the tasks among them, and the number of the others.
-    pub(super) fn end(&mut self) -> Result<(Vec<TaskEnd>, u32), Fault> {
+    pub(super) fn end(&mut self) -> Result<(Vec<TaskExit>, u32), Fault> {
         let mut ends = self.reap()?;
         let mut strays = 0;
         for (pid, reaped) in end_all()? {
@@ -134,12 +134,12 @@ impl Tasks {
     }
 }
 
-fn end(task: u32, reaped: &Reaped) -> TaskEnd {
+fn end(task: u32, reaped: &Reaped) -> TaskExit {
     let microseconds = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let usage = ResourceUsage {
         user_us: microseconds(reaped.user),
         system_us: microseconds(reaped.system),
         peak_memory_bytes: reaped.peak_memory_bytes,
     };
-    TaskEnd { task, wait_status: reaped.status.into_raw(), usage }
+    TaskExit { task, wait_status: reaped.status.into_raw(), usage }
 }

@@ -11,7 +11,7 @@ use std::{
 use agenix_sandbox::{
     client::Replies,
     fault::Fault,
-    protocol::{Cleaned, ReceiveError, Reply, TaskEnd},
+    protocol::{Cleaned, ReceiveError, SupervisorReply, TaskExit},
 };
 use tokio::{io::unix::AsyncFd, sync::oneshot};
 use tracing::warn;
@@ -28,7 +28,7 @@ pub(super) struct DueReplies(Arc<Mutex<Due>>);
 #[derive(Debug, Default)]
 struct Due {
     starts: HashMap<u32, oneshot::Sender<StartAnswer>>,
-    ends: HashMap<u32, oneshot::Sender<TaskEnd>>,
+    ends: HashMap<u32, oneshot::Sender<TaskExit>>,
     /// Reason why the job did not begin. Its tasks then do not start.
     unbegun: Option<Fault>,
     has_ended: bool,
@@ -40,7 +40,7 @@ pub(super) type JobEnd = (Cleaned, Replies);
 impl DueReplies {
     /// Returns the receivers of the replies for `task`. They fail at once if the supervisor has
     /// ended.
-    pub(super) fn expect(&self, task: u32) -> (oneshot::Receiver<StartAnswer>, oneshot::Receiver<TaskEnd>) {
+    pub(super) fn expect(&self, task: u32) -> (oneshot::Receiver<StartAnswer>, oneshot::Receiver<TaskExit>) {
         let ((started, start), (ended, end)) = (oneshot::channel(), oneshot::channel());
         let mut due = self.due();
         if !due.has_ended {
@@ -83,7 +83,7 @@ impl DueReplies {
             };
             let Some(received) = received else { return Ok(None) };
             for (reply, files) in received {
-                if let Reply::Cleaned(cleaned) = reply {
+                if let SupervisorReply::Cleaned(cleaned) = reply {
                     return Ok(Some((cleaned, waiting.into_inner())));
                 }
                 self.deliver(reply, files);
@@ -91,29 +91,29 @@ impl DueReplies {
         }
     }
 
-    fn deliver(&self, reply: Reply, files: Vec<OwnedFd>) {
+    fn deliver(&self, reply: SupervisorReply, files: Vec<OwnedFd>) {
         let mut due = self.due();
         match reply {
-            Reply::Started { task, .. } => {
+            SupervisorReply::Started { task, .. } => {
                 if let Some(start) = due.starts.remove(&task) {
                     let _not_awaited = start.send(Ok(files));
                 }
             }
-            Reply::Failed { task: Some(task), fault } => {
+            SupervisorReply::Failed { task: Some(task), fault } => {
                 due.ends.remove(&task);
                 let fault = due.unbegun.clone().unwrap_or(fault);
                 if let Some(start) = due.starts.remove(&task) {
                     let _not_awaited = start.send(Err(fault));
                 }
             }
-            Reply::Failed { task: None, fault } => due.unbegun = Some(fault),
-            Reply::Ended(end) => {
+            SupervisorReply::Failed { task: None, fault } => due.unbegun = Some(fault),
+            SupervisorReply::Ended(end) => {
                 if let Some(ended) = due.ends.remove(&end.task) {
                     let _not_awaited = ended.send(end);
                 }
             }
-            Reply::Refused(fault) => warn!("a sandbox supervisor ends: {fault}"),
-            Reply::Ready(_) | Reply::Begun | Reply::Cleaned(_) => {}
+            SupervisorReply::Refused(fault) => warn!("a sandbox supervisor ends: {fault}"),
+            SupervisorReply::Ready(_) | SupervisorReply::Begun | SupervisorReply::Cleaned(_) => {}
         }
     }
 

@@ -4,7 +4,7 @@ use std::{io, os::unix::process::ExitStatusExt, process::ExitStatus, sync::Arc, 
 
 use agenix_sandbox::{
     fault::{Fault, Step},
-    protocol::{TaskEnd, TaskSignal},
+    protocol::{TaskExit, TaskSignal},
 };
 use agenix_sys::Reaped;
 use tokio::{
@@ -29,7 +29,7 @@ pub(crate) struct SandboxedTask {
     /// Answer to the start, until it has arrived. Most tasks do not wait for it, because the next
     /// task of a pipeline can start before.
     pub(super) start: Option<oneshot::Receiver<StartAnswer>>,
-    pub(super) end: oneshot::Receiver<TaskEnd>,
+    pub(super) end: oneshot::Receiver<TaskExit>,
     pub(super) started: Instant,
     pub(super) timeout: Duration,
     /// [`Supervisor::oom_kills`] before the start. `None` also once the worker ends the task.
@@ -93,7 +93,7 @@ impl SandboxedTask {
     }
 
     /// Waits for the end of the task. Returns the error of a start that has failed. Cancel-safe.
-    async fn end(&mut self) -> io::Result<TaskEnd> {
+    async fn end(&mut self) -> io::Result<TaskExit> {
         if let Some(start) = &mut self.start {
             let answer = start.await;
             self.start = None;
@@ -110,7 +110,7 @@ impl SandboxedTask {
         }
     }
 
-    fn ended(&mut self, TaskEnd { wait_status, usage, .. }: TaskEnd) -> Ended {
+    fn ended(&mut self, TaskExit { wait_status, usage, .. }: TaskExit) -> Ended {
         let reaped = Reaped {
             status: ExitStatus::from_raw(wait_status),
             peak_memory_bytes: usage.peak_memory_bytes,
