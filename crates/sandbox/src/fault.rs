@@ -95,7 +95,7 @@ impl fmt::Display for Step {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(deny_unknown_fields)]
 #[error("sandbox, step {step}: {detail}")]
-pub struct Fault {
+pub struct StepFault {
     /// The step.
     pub step: Step,
     /// Error number of the system, if the system refused the step.
@@ -105,7 +105,7 @@ pub struct Fault {
     pub detail: String,
 }
 
-impl Fault {
+impl StepFault {
     /// Creates a fault without an error of the system.
     pub fn new(step: Step, detail: impl Into<String>) -> Self {
         Self { step, errno: None, detail: detail.into() }
@@ -122,11 +122,11 @@ impl Fault {
 mod tests {
     use std::io;
 
-    use super::{Fault, Step};
+    use super::{Step, StepFault};
 
     #[test]
     fn fault_names_its_step_and_the_error_of_the_system() {
-        let fault = Fault::of(Step::Stdin, "'/etc/shadow'", io::Error::from_raw_os_error(13));
+        let fault = StepFault::of(Step::Stdin, "'/etc/shadow'", io::Error::from_raw_os_error(13));
         assert_eq!(fault.errno, Some(13));
         assert_eq!(fault.to_string(), "sandbox, step stdin: '/etc/shadow': Permission denied (os error 13)");
     }

@@ -21,12 +21,12 @@ pub mod supervisor {
 
 /// Side of the worker.
 pub mod client {
-    use crate::fault::{Fault, Step};
+    use crate::fault::{Step, StepFault};
 
     /// Returns the reason why no supervisor can start.
     #[must_use]
-    pub fn refusal() -> Fault {
-        Fault::new(Step::Setup, "only Linux can confine tasks; run untrusted jobs on a worker with Linux")
+    pub fn refusal() -> StepFault {
+        StepFault::new(Step::Setup, "only Linux can confine tasks; run untrusted jobs on a worker with Linux")
     }
 }
 

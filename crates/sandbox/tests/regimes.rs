@@ -8,7 +8,7 @@ use std::{fs, os::unix::process::ExitStatusExt, process::Command};
 
 use agenix_sandbox::{
     client::{Supervisor, SupervisorError},
-    fault::{Fault, Step},
+    fault::{Step, StepFault},
     probe,
     profile::{Limits, Profile},
     property::{Property, PropertySet},
@@ -24,7 +24,7 @@ fn limited(limits: Limits, regime: Regime) -> Sandbox {
     Sandbox::start(profile, regime).unwrap()
 }
 
-fn refusal(profile: Profile, regime: Regime, without: &[Mechanism]) -> Fault {
+fn refusal(profile: Profile, regime: Regime, without: &[Mechanism]) -> StepFault {
     let scratch = directory();
     let mut settings = settings(profile, regime, &scratch);
     settings.without = without.iter().copied().collect();
@@ -160,7 +160,7 @@ fn root_is_refused() {
         let mut settings = settings(Profile::reader(), regime, &scratch);
         settings.user = None;
         let refused = Supervisor::start(&settings).unwrap_err();
-        assert!(matches!(&refused, SupervisorError::Fault(Fault { step: Step::User, .. })), "{refused}");
+        assert!(matches!(&refused, SupervisorError::Fault(StepFault { step: Step::User, .. })), "{refused}");
     }
 }
 
@@ -191,7 +191,7 @@ fn scratch_with_content_and_absent_paths_are_refused() {
     let scratch = directory();
     fs::write(scratch.path().join("file"), "").unwrap();
     let refused = Supervisor::start(&settings(Profile::reader(), Regime::Namespaces, &scratch)).unwrap_err();
-    assert!(matches!(&refused, SupervisorError::Fault(Fault { step: Step::Scratch, .. })), "{refused}");
+    assert!(matches!(&refused, SupervisorError::Fault(StepFault { step: Step::Scratch, .. })), "{refused}");
     assert!(scratch.path().join("file").exists());
     let absent = Profile { read: vec!["/no/such/path".into()], ..Profile::reader() };
     let refused = refusal(absent, Regime::Namespaces, &[]);

@@ -30,7 +30,7 @@ pub use supervisor::Supervisor;
 
 use crate::{
     control_group::ControlGroup,
-    fault::Fault,
+    fault::StepFault,
     profile::{InvalidProfile, Profile},
     protocol::{Channel, ReceiveError, SupervisorReply, pair},
     setup::{Mechanism, Regime, SETUP_VARIABLE, SUPERVISOR_ARGUMENT, Setup},
@@ -96,7 +96,7 @@ pub enum SupervisorError {
     Profile(#[from] InvalidProfile),
     /// The supervisor could not take a step.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Fault(#[from] StepFault),
     /// The supervisor sent something else than a message.
     #[error("from the sandbox supervisor: {0}")]
     Receive(#[from] ReceiveError),

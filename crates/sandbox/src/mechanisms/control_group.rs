@@ -5,14 +5,14 @@ use std::{fs, io::Write, path::PathBuf};
 use agenix_protocol::byte_escape::decode_os;
 
 use crate::{
-    fault::{Fault, Step},
+    fault::{Step, StepFault},
     profile::Limits,
     setup::Setup,
 };
 
 /// Moves this process to its control group, if it gets one. Its stdout is the entrance of the
 /// group, and then `/dev/null`.
-pub(crate) fn join(setup: &Setup) -> Result<(), Fault> {
+pub(crate) fn join(setup: &Setup) -> Result<(), StepFault> {
     if setup.control_group.is_none() {
         return Ok(());
     }
@@ -22,26 +22,29 @@ pub(crate) fn join(setup: &Setup) -> Result<(), Fault> {
         let null = fs::File::options().write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdout(&null).map_err(std::io::Error::from)
     };
-    join().map_err(|error| Fault::of(Step::ControlGroup, "join it", error))
+    join().map_err(|error| StepFault::of(Step::ControlGroup, "join it", error))
 }
 
 /// Returns true if this process is in a control group that bounds processes and memory.
-pub(crate) fn check(setup: &Setup) -> Result<bool, Fault> {
+pub(crate) fn check(setup: &Setup) -> Result<bool, StepFault> {
     let Some(group) = &setup.control_group else { return Ok(false) };
     let group = PathBuf::from(decode_os(group));
     let read = |file: &str| {
-        fs::read_to_string(group.join(file)).map_err(|error| Fault::of(Step::ControlGroup, file, error))
+        fs::read_to_string(group.join(file)).map_err(|error| StepFault::of(Step::ControlGroup, file, error))
     };
     let own = std::process::id().to_string();
     if !read("cgroup.procs")?.lines().any(|process| process == own) {
-        return Err(Fault::new(Step::ControlGroup, "the supervisor is not in it"));
+        return Err(StepFault::new(Step::ControlGroup, "the supervisor is not in it"));
     }
     let Limits { memory, processes, .. } = setup.profile.limits;
     for (file, limit) in [("memory.max", memory), ("pids.max", processes)] {
         let text = read(file)?;
         // The kernel rounds the memory down to a page.
         if !text.trim().parse().is_ok_and(|held: u64| held <= limit) {
-            return Err(Fault::new(Step::ControlGroup, format!("{file} is {} and not {limit}", text.trim())));
+            return Err(StepFault::new(
+                Step::ControlGroup,
+                format!("{file} is {} and not {limit}", text.trim()),
+            ));
         }
     }
     Ok(true)

@@ -16,7 +16,7 @@ use landlock::{
     Scope,
 };
 
-use crate::fault::{Fault, Step};
+use crate::fault::{Step, StepFault};
 
 /// Versions that brought new rights, newest first.
 const VERSIONS: [ABI; 6] = [ABI::V10, ABI::V9, ABI::V6, ABI::V5, ABI::V4, ABI::V3];
@@ -102,7 +102,7 @@ impl Landlock {
 
     /// Restricts this thread to the files of a profile, and to signals and abstract sockets of its
     /// domain. Threads and processes that it starts inherit the domain.
-    pub(crate) fn restrict_files(self, files: &Files) -> Result<(), Fault> {
+    pub(crate) fn restrict_files(self, files: &Files) -> Result<(), StepFault> {
         let mut ruleset = hard().handle_access(AccessFs::from_all(self.rights)).map_err(fault)?;
         if !files.has_network && !AccessNet::from_all(self.rights).is_empty() {
             ruleset = ruleset.handle_access(AccessNet::from_all(self.rights)).map_err(fault)?;
@@ -130,7 +130,7 @@ impl Landlock {
 
     /// Restricts this thread to the execution of `programs`. `write` are the paths of
     /// [`Files::write`]: a domain forbids renames between directories that it does not name.
-    pub(crate) fn restrict_programs(self, programs: &[PathBuf], write: &[PathBuf]) -> Result<(), Fault> {
+    pub(crate) fn restrict_programs(self, programs: &[PathBuf], write: &[PathBuf]) -> Result<(), StepFault> {
         let ruleset = hard().handle_access(AccessFs::Execute | AccessFs::Refer).map_err(fault)?;
         let mut created = self.scoped(ruleset)?.create().map_err(fault)?;
         for program in programs {
@@ -143,9 +143,9 @@ impl Landlock {
     }
 
     /// Restricts this thread to signals of its domain.
-    pub(crate) fn restrict_signals(self) -> Result<(), Fault> {
+    pub(crate) fn restrict_signals(self) -> Result<(), StepFault> {
         if !self.scopes_signals() {
-            return Err(Fault::new(Step::Landlock, "this kernel has no signal scope; use Linux 6.12"));
+            return Err(StepFault::new(Step::Landlock, "this kernel has no signal scope; use Linux 6.12"));
         }
         let ruleset = hard().scope(Scope::Signal).and_then(|ruleset| ruleset.handle_access(AccessFs::Refer));
         let created = ruleset.and_then(Ruleset::create).map_err(fault)?;
@@ -153,7 +153,7 @@ impl Landlock {
         finish(self.allow(created, Path::new("/"), AccessFs::Refer.into())?)
     }
 
-    fn scoped(self, ruleset: Ruleset) -> Result<Ruleset, Fault> {
+    fn scoped(self, ruleset: Ruleset) -> Result<Ruleset, StepFault> {
         match Scope::from_all(self.rights) {
             scope if scope.is_empty() => Ok(ruleset),
             scope => ruleset.scope(scope).map_err(fault),
@@ -175,9 +175,9 @@ impl Landlock {
         created: RulesetCreated,
         path: &Path,
         rights: BitFlags<AccessFs>,
-    ) -> Result<RulesetCreated, Fault> {
+    ) -> Result<RulesetCreated, StepFault> {
         let refused = |error: &dyn std::fmt::Display| {
-            Fault::new(Step::Landlock, format!("'{}': {error}", path.display()))
+            StepFault::new(Step::Landlock, format!("'{}': {error}", path.display()))
         };
         let opened = PathFd::new(path).map_err(|error| refused(&error))?;
         // The kernel refuses rights of directories for a file.
@@ -191,7 +191,7 @@ fn hard() -> Ruleset {
 }
 
 /// Restricts this thread, and checks the answer of the kernel.
-fn finish(created: RulesetCreated) -> Result<(), Fault> {
+fn finish(created: RulesetCreated) -> Result<(), StepFault> {
     let status: RestrictionStatus = created.restrict_self().map_err(fault)?;
     let is_enforced = status.ruleset == RulesetStatus::FullyEnforced
         && status.no_new_privs
@@ -199,11 +199,11 @@ fn finish(created: RulesetCreated) -> Result<(), Fault> {
     if is_enforced {
         Ok(())
     } else {
-        Err(Fault::new(Step::Landlock, format!("the kernel enforces a part: {status:?}")))
+        Err(StepFault::new(Step::Landlock, format!("the kernel enforces a part: {status:?}")))
     }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the argument of map_err")]
-fn fault(error: RulesetError) -> Fault {
-    Fault::new(Step::Landlock, error.to_string())
+fn fault(error: RulesetError) -> StepFault {
+    StepFault::new(Step::Landlock, error.to_string())
 }

@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::MetadataExt};
 use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
 
 use crate::{
-    fault::{Fault, Step},
+    fault::{Step, StepFault},
     profile::Limits,
     setup::Regime,
 };
@@ -17,7 +17,7 @@ const CPU_GRACE_SECS: u64 = 1;
 
 /// Sets the limits of this process. With a control group, which counts the processes of each job,
 /// the limit of the user stays as it is, because others share it.
-pub(crate) fn set(limits: &Limits, regime: Regime, has_control_group: bool) -> Result<(), Fault> {
+pub(crate) fn set(limits: &Limits, regime: Regime, has_control_group: bool) -> Result<(), StepFault> {
     let size = own_address_space();
     if size.is_some_and(|size| size.saturating_add(OWN_GROWTH) > limits.address_space) {
         let detail = format!(
@@ -25,7 +25,7 @@ pub(crate) fn set(limits: &Limits, regime: Regime, has_control_group: bool) -> R
             size.unwrap_or_default(),
             limits.address_space
         );
-        return Err(Fault::new(Step::Limits, detail));
+        return Err(StepFault::new(Step::Limits, detail));
     }
     let both = |value| Rlimit { current: Some(value), maximum: Some(value) };
     // The count is of the user in this user namespace, which other processes share without one.
@@ -50,7 +50,7 @@ pub(crate) fn set(limits: &Limits, regime: Regime, has_control_group: bool) -> R
         // A lower limit of the worker holds as well.
         let limit = lower(getrlimit(resource), wanted);
         setrlimit(resource, limit)
-            .map_err(|error| Fault::of(Step::Limits, format!("{resource:?}"), error))?;
+            .map_err(|error| StepFault::of(Step::Limits, format!("{resource:?}"), error))?;
     }
     Ok(())
 }

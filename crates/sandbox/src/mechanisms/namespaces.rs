@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use crate::{
-    fault::{Fault, Step},
+    fault::{Step, StepFault},
     profile::Limits,
 };
 
@@ -22,9 +22,9 @@ pub(crate) const REMEDY: &str = "allow user namespaces for the worker: an AppArm
 
 /// Moves this process to namespaces of its own. Its next child is PID 1 of the PID namespace, and
 /// keeps the capability to mount through exec(2). This process must have one thread.
-pub(crate) fn enter(has_network: bool) -> Result<(), Fault> {
+pub(crate) fn enter(has_network: bool) -> Result<(), StepFault> {
     let refused = |what: &str, error: std::io::Error| {
-        let mut fault = Fault::of(Step::Namespaces, what, error);
+        let mut fault = StepFault::of(Step::Namespaces, what, error);
         fault.detail = format!("{}; {REMEDY}", fault.detail);
         fault
     };
@@ -56,9 +56,9 @@ pub(crate) fn enter(has_network: bool) -> Result<(), Fault> {
 /// Mounts the scratch file system with its bounds over `scratch`, and `/proc` of the PID namespace.
 /// Returns false if the system refuses a `/proc`, as in a container with a masked one. Tasks then
 /// get none.
-pub(crate) fn mount_scratch_and_proc(scratch: &Path, limits: &Limits) -> Result<bool, Fault> {
+pub(crate) fn mount_scratch_and_proc(scratch: &Path, limits: &Limits) -> Result<bool, StepFault> {
     let refused = |what: &str, error: Errno| {
-        let mut fault = Fault::of(Step::Mounts, what, error);
+        let mut fault = StepFault::of(Step::Mounts, what, error);
         fault.detail = format!("{}; {REMEDY}", fault.detail);
         fault
     };

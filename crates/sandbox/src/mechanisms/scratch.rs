@@ -12,7 +12,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::fault::{Fault, Step};
+use crate::fault::{Step, StepFault};
 
 /// Bytes of a block of [`MetadataExt::blocks`].
 const BLOCK_BYTES: u64 = 512;
@@ -21,8 +21,9 @@ const MODE: u32 = 0o700;
 
 /// Checks that `scratch` is an empty directory of this user. A supervisor deletes all that is in
 /// it, so a wrong setting must not name a directory with content.
-pub(crate) fn check(scratch: &Path) -> Result<(), Fault> {
-    let refused = |detail: &str| Err(Fault::new(Step::Scratch, format!("'{}' {detail}", scratch.display())));
+pub(crate) fn check(scratch: &Path) -> Result<(), StepFault> {
+    let refused =
+        |detail: &str| Err(StepFault::new(Step::Scratch, format!("'{}' {detail}", scratch.display())));
     let found = scratch.symlink_metadata().map_err(|error| fault(scratch, error))?;
     if !scratch.is_absolute() || !found.is_dir() {
         return refused("is not the absolute path of a directory");
@@ -41,7 +42,7 @@ pub(crate) fn check(scratch: &Path) -> Result<(), Fault> {
 ///
 /// Directories inside are moved up before they are removed. So the depth of the tree, which a task
 /// chooses, costs neither stack nor descriptors, and no path becomes too long.
-pub(crate) fn empty(scratch: &Path) -> Result<u64, Fault> {
+pub(crate) fn empty(scratch: &Path) -> Result<u64, StepFault> {
     restore(scratch)?;
     let (mut bytes, mut moved) = (0, 0);
     loop {
@@ -75,7 +76,7 @@ pub(crate) fn empty(scratch: &Path) -> Result<u64, Fault> {
 
 /// Restores the mode of `scratch`, and removes the extended attributes that a task can set. Files
 /// of the next job would inherit a default list of permissions.
-fn restore(scratch: &Path) -> Result<(), Fault> {
+fn restore(scratch: &Path) -> Result<(), StepFault> {
     fs::set_permissions(scratch, Permissions::from_mode(MODE)).map_err(|error| fault(scratch, error))?;
     let failed = |error: Errno| fault(scratch, error.into());
     let length = match listxattr_query(scratch) {
@@ -89,15 +90,15 @@ fn restore(scratch: &Path) -> Result<(), Fault> {
     names.try_for_each(|name| removexattr(scratch, name).map_err(failed))
 }
 
-fn entries_of(directory: &Path) -> Result<Vec<DirEntry>, Fault> {
+fn entries_of(directory: &Path) -> Result<Vec<DirEntry>, StepFault> {
     fs::read_dir(directory).and_then(Iterator::collect).map_err(|error| fault(directory, error))
 }
 
-fn is_directory(entry: &DirEntry) -> Result<bool, Fault> {
+fn is_directory(entry: &DirEntry) -> Result<bool, StepFault> {
     entry.file_type().map(|kind| kind.is_dir()).map_err(|error| fault(&entry.path(), error))
 }
 
-fn remove_file(path: &Path) -> Result<u64, Fault> {
+fn remove_file(path: &Path) -> Result<u64, StepFault> {
     let bytes = path.symlink_metadata().map_or(0, |found| found.blocks() * BLOCK_BYTES);
     fs::remove_file(path).map_err(|error| fault(path, error))?;
     Ok(bytes)
@@ -113,8 +114,8 @@ fn unused_name(scratch: &Path, moved: &mut u64) -> PathBuf {
     }
 }
 
-fn fault(path: &Path, error: io::Error) -> Fault {
-    Fault::of(Step::Scratch, format!("'{}'", path.display()), error)
+fn fault(path: &Path, error: io::Error) -> StepFault {
+    StepFault::of(Step::Scratch, format!("'{}'", path.display()), error)
 }
 
 #[cfg(test)]

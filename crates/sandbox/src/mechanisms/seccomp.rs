@@ -16,7 +16,7 @@ use seccompiler::{
 };
 
 use super::syscalls::{DENIED, DENIED_OF_ARCHITECTURE};
-use crate::fault::{Fault, Step};
+use crate::fault::{Step, StepFault};
 
 /// Rules by number. A call without rules is denied with all arguments.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
@@ -42,8 +42,8 @@ const PERSONALITY_QUERY: u64 = 0xffff_ffff;
 
 /// Filters all system calls of this thread and of what it starts. `has_network` permits internet
 /// sockets, and no others.
-pub(crate) fn filter(has_network: bool) -> Result<(), Fault> {
-    let refused = |error: &dyn std::fmt::Display| Fault::new(Step::Seccomp, error.to_string());
+pub(crate) fn filter(has_network: bool) -> Result<(), StepFault> {
+    let refused = |error: &dyn std::fmt::Display| StepFault::new(Step::Seccomp, error.to_string());
     for (rules, errno) in filters(has_network).map_err(|error| refused(&error))? {
         let program = compile(rules, errno).map_err(|error| refused(&error))?;
         apply_filter(&program).map_err(|error| refused(&error))?;

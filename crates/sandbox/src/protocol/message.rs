@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::{fault::Fault, report::Report};
+use crate::{fault::StepFault, report::Report};
 
 /// Maximum bytes of a request. It holds the arguments and the environment of a task, which Linux
 /// bounds to a quarter of the stack, and their escapes.
@@ -169,7 +169,7 @@ pub enum SupervisorReply {
     /// The confinement is complete.
     Ready(Report),
     /// The confinement cannot be set up. The supervisor ends.
-    Refused(Fault),
+    Refused(StepFault),
     /// The job has begun.
     Begun,
     /// The task runs. With the reply travel copies of the files that the supervisor has opened for
@@ -186,7 +186,7 @@ pub enum SupervisorReply {
         /// Id of the task, or `None` for the job.
         task: Option<u32>,
         /// Step that failed.
-        fault: Fault,
+        fault: StepFault,
     },
     /// The first process of a task has ended.
     Ended(TaskExit),

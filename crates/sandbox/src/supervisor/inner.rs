@@ -14,7 +14,7 @@ use rustix::{
 };
 
 use crate::{
-    fault::{Fault, Step},
+    fault::{Step, StepFault},
     mechanisms::{
         control_group,
         facts::{self, Facts},
@@ -38,17 +38,17 @@ use crate::{
 const JOB_STACK_BYTES: usize = 512 << 10;
 
 /// Runs until the worker closes the connection, or the supervisor retires.
-pub(super) fn run(connection: &OwnedFd) -> Result<(), Fault> {
+pub(super) fn run(connection: &OwnedFd) -> Result<(), StepFault> {
     let mut channel = Channel::new(copy(connection)?);
     detach_stdin()?;
     let (sandbox, report) = confine(setup()?)?;
     let needs = sandbox.setup.profile.needs();
     let unmet = report.unmet(&needs);
     if !unmet.is_empty() {
-        return Err(Fault::new(Step::Properties, unmet.join("; ")));
+        return Err(StepFault::new(Step::Properties, unmet.join("; ")));
     }
     send(channel.socket(), &SupervisorReply::Ready(report), &[])
-        .map_err(|error| Fault::of(Step::Protocol, "report", error))?;
+        .map_err(|error| StepFault::of(Step::Protocol, "report", error))?;
     let served = serve(&mut channel, &sandbox);
     // Also after an error: nothing outlives the supervisor.
     processes::end_all()?;
@@ -56,14 +56,14 @@ pub(super) fn run(connection: &OwnedFd) -> Result<(), Fault> {
 }
 
 /// Frees descriptor 0, which a task gets, from the connection.
-fn detach_stdin() -> Result<(), Fault> {
-    let fault = |error| Fault::of(Step::Descriptors, "/dev/null", error);
+fn detach_stdin() -> Result<(), StepFault> {
+    let fault = |error| StepFault::of(Step::Descriptors, "/dev/null", error);
     let null = std::fs::File::open("/dev/null").map_err(fault)?;
     rustix::stdio::dup2_stdin(&null).map_err(|error| fault(error.into()))
 }
 
 /// Applies all mechanisms to this process.
-fn confine(setup: Setup) -> Result<(Sandbox, Report), Fault> {
+fn confine(setup: Setup) -> Result<(Sandbox, Report), StepFault> {
     privileges::refuse_root()?;
     let scratch = PathBuf::from(decode_os(&setup.scratch));
     scratch::check(&scratch)?;
@@ -71,7 +71,7 @@ fn confine(setup: Setup) -> Result<(Sandbox, Report), Fault> {
     let mut has_own_proc = false;
     if has_namespaces {
         if getpid().as_raw_pid() != 1 {
-            return Err(Fault::new(
+            return Err(StepFault::new(
                 Step::Namespaces,
                 "the supervisor is not the first process of its namespace",
             ));
@@ -79,24 +79,24 @@ fn confine(setup: Setup) -> Result<(Sandbox, Report), Fault> {
         has_own_proc = namespaces::mount_scratch_and_proc(&scratch, &setup.profile.limits)?;
     } else {
         set_child_subreaper(Some(getpid()))
-            .map_err(|error| Fault::of(Step::Clean, "become a subreaper", error))?;
+            .map_err(|error| StepFault::of(Step::Clean, "become a subreaper", error))?;
     }
     let has_control_group = control_group::check(&setup)?;
     privileges::drop_all()?;
     privileges::leave_terminal()?;
     agenix_sys::keep_from_children();
     limits::set(&setup.profile.limits, setup.regime, has_control_group)?;
-    std::env::set_current_dir(&scratch).map_err(|error| Fault::of(Step::Scratch, "enter it", error))?;
+    std::env::set_current_dir(&scratch).map_err(|error| StepFault::of(Step::Scratch, "enter it", error))?;
     let landlock = restrict_files(&setup, &scratch, has_own_proc)?;
     // The signal to all processes, which ends a job, must not reach those of the user.
     if !has_namespaces && !landlock.is_some_and(Landlock::scopes_signals) {
-        return Err(Fault::new(Step::Landlock, "there is no signal scope; use Linux 6.12 or later"));
+        return Err(StepFault::new(Step::Landlock, "there is no signal scope; use Linux 6.12 or later"));
     }
     let has_filter = !setup.without.contains(&Mechanism::Seccomp);
     if has_filter {
         seccomp::filter(setup.profile.network == Network::On)?;
         if !privileges::are_calls_filtered() {
-            return Err(Fault::new(Step::Seccomp, "the kernel filters no calls"));
+            return Err(StepFault::new(Step::Seccomp, "the kernel filters no calls"));
         }
     }
     privileges::protect()?;
@@ -119,7 +119,7 @@ fn confine(setup: Setup) -> Result<(Sandbox, Report), Fault> {
 }
 
 /// Restricts files if the kernel has Landlock. Without Landlock, the report lacks its properties.
-fn restrict_files(setup: &Setup, scratch: &Path, has_own_proc: bool) -> Result<Option<Landlock>, Fault> {
+fn restrict_files(setup: &Setup, scratch: &Path, has_own_proc: bool) -> Result<Option<Landlock>, StepFault> {
     let landlock = Landlock::of_kernel().filter(|_| !setup.without.contains(&Mechanism::Landlock));
     let Some(landlock) = landlock else { return Ok(None) };
     let paths =
@@ -135,7 +135,7 @@ fn restrict_files(setup: &Setup, scratch: &Path, has_own_proc: bool) -> Result<O
 
 /// Serves jobs. A thread restricts itself to the programs of a job, and serves it and the next jobs
 /// with the same programs.
-fn serve(channel: &mut Channel<SupervisorRequest>, sandbox: &Sandbox) -> Result<(), Fault> {
+fn serve(channel: &mut Channel<SupervisorRequest>, sandbox: &Sandbox) -> Result<(), StepFault> {
     let mut next = None;
     loop {
         let programs = match next.take() {
@@ -154,8 +154,9 @@ fn serve(channel: &mut Channel<SupervisorRequest>, sandbox: &Sandbox) -> Result<
         let served = thread::scope(|scope| {
             let thread = thread::Builder::new().name("job".into()).stack_size(JOB_STACK_BYTES);
             let job = thread.spawn_scoped(scope, || job::serve(channel, sandbox, programs));
-            let job = job.map_err(|error| Fault::of(Step::Programs, "start the thread of the job", error))?;
-            job.join().unwrap_or_else(|_| Err(Fault::new(Step::Clean, "the thread of the job panicked")))
+            let job =
+                job.map_err(|error| StepFault::of(Step::Programs, "start the thread of the job", error))?;
+            job.join().unwrap_or_else(|_| Err(StepFault::new(Step::Clean, "the thread of the job panicked")))
         })?;
         match served {
             JobEnd::Closed => return Ok(()),
@@ -169,8 +170,8 @@ fn serve(channel: &mut Channel<SupervisorRequest>, sandbox: &Sandbox) -> Result<
 fn next_request(
     channel: &mut Channel<SupervisorRequest>,
     sandbox: &Sandbox,
-) -> Result<Option<SupervisorRequest>, Fault> {
-    let malformed = |error: ReceiveError| Fault::new(Step::Protocol, error.to_string());
+) -> Result<Option<SupervisorRequest>, StepFault> {
+    let malformed = |error: ReceiveError| StepFault::new(Step::Protocol, error.to_string());
     loop {
         if let Some((request, _)) = channel.received().map_err(malformed)? {
             return Ok(Some(request));
@@ -187,8 +188,8 @@ fn next_request(
 }
 
 /// Returns a descriptor of the outer process, which must not have ended.
-fn parent() -> Result<OwnedFd, Fault> {
-    let fault = |error| Fault::of(Step::Privileges, "watch the outer process", error);
+fn parent() -> Result<OwnedFd, StepFault> {
+    let fault = |error| StepFault::of(Step::Privileges, "watch the outer process", error);
     let parent = getppid().ok_or_else(|| fault(Errno::SRCH))?;
     let opened = pidfd_open(parent, PidfdFlags::empty()).map_err(fault)?;
     // Another process may have got the id of a parent that has ended.

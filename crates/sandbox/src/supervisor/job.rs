@@ -20,7 +20,7 @@ use rustix::{
 };
 
 use crate::{
-    fault::{Fault, Step},
+    fault::{Step, StepFault},
     mechanisms::{interpreters::executed_files, limits, scratch},
     protocol::{
         Channel, Cleaned, ReceiveError, SupervisorReply, SupervisorRequest, TaskExit, TaskStart, queue, send,
@@ -53,7 +53,7 @@ pub(super) fn serve(
     channel: &mut Channel<SupervisorRequest>,
     sandbox: &Sandbox,
     programs: Vec<String>,
-) -> Result<JobEnd, Fault> {
+) -> Result<JobEnd, StepFault> {
     if let Err(fault) = restrict(sandbox, &programs) {
         // The thread may be restricted in part, so it ends.
         reply(channel, &SupervisorReply::Failed { task: None, fault })?;
@@ -77,33 +77,36 @@ pub(super) fn serve(
     Ok(served)
 }
 
-fn restrict(sandbox: &Sandbox, programs: &[String]) -> Result<(), Fault> {
+fn restrict(sandbox: &Sandbox, programs: &[String]) -> Result<(), StepFault> {
     let Some(landlock) = sandbox.landlock else { return Ok(()) };
     let paths: Vec<PathBuf> = programs.iter().map(|program| PathBuf::from(decode_os(program))).collect();
     if let Some(relative) = paths.iter().find(|path| !path.is_absolute()) {
-        return Err(Fault::new(Step::Programs, format!("'{}' is not an absolute path", relative.display())));
+        return Err(StepFault::new(
+            Step::Programs,
+            format!("'{}' is not an absolute path", relative.display()),
+        ));
     }
     let files = executed_files(&paths)
-        .map_err(|(path, error)| Fault::of(Step::Programs, format!("'{}'", path.display()), error))?;
+        .map_err(|(path, error)| StepFault::of(Step::Programs, format!("'{}'", path.display()), error))?;
     landlock
         .restrict_programs(&files, &sandbox.written())
-        .map_err(|fault| Fault { step: Step::Programs, ..fault })
+        .map_err(|fault| StepFault { step: Step::Programs, ..fault })
 }
 
 /// Returns the replies to a request between two jobs. The worker sends ahead, so requests for a job
 /// that did not begin, and signals for tasks that have ended, are no errors.
-pub(super) fn answer_outside(request: &SupervisorRequest) -> Result<Vec<SupervisorReply>, Fault> {
+pub(super) fn answer_outside(request: &SupervisorRequest) -> Result<Vec<SupervisorReply>, StepFault> {
     let cleaned = || SupervisorReply::Cleaned(Cleaned { strays: 0, scratch_bytes: 0, retires: false });
     match request {
         SupervisorRequest::Start(start) => {
-            let fault = Fault::new(Step::Programs, "the job has not begun");
+            let fault = StepFault::new(Step::Programs, "the job has not begun");
             let failed = SupervisorReply::Failed { task: Some(start.task), fault };
             Ok([failed].into_iter().chain(start.is_last.then(cleaned)).collect())
         }
         SupervisorRequest::Clean => Ok(vec![cleaned()]),
         SupervisorRequest::Signal { .. } => Ok(Vec::new()),
         SupervisorRequest::Begin { .. } => {
-            Err(Fault::new(Step::Protocol, "a job begins before the end of another one"))
+            Err(StepFault::new(Step::Protocol, "a job begins before the end of another one"))
         }
     }
 }
@@ -123,7 +126,7 @@ struct Server<'c> {
 }
 
 impl Server<'_> {
-    fn run(&mut self) -> Result<JobEnd, Fault> {
+    fn run(&mut self) -> Result<JobEnd, StepFault> {
         loop {
             while let Some((request, descriptors)) = self.channel.received().map_err(malformed)? {
                 match request {
@@ -169,24 +172,24 @@ impl Server<'_> {
     }
 
     /// Receives what has arrived. Returns false if that is nothing.
-    fn fill_now(&mut self) -> Result<bool, Fault> {
+    fn fill_now(&mut self) -> Result<bool, StepFault> {
         match self.channel.try_fill() {
             Err(ReceiveError::System(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             filled => filled.map_err(malformed),
         }
     }
 
-    fn answer_outside(&mut self, request: &SupervisorRequest) -> Result<(), Fault> {
+    fn answer_outside(&mut self, request: &SupervisorRequest) -> Result<(), StepFault> {
         answer_outside(request)?.iter().try_for_each(|answer| self.reply(answer))
     }
 
     /// Adds a reply to those that are sent before the next wait.
-    fn reply(&mut self, reply: &SupervisorReply) -> Result<(), Fault> {
+    fn reply(&mut self, reply: &SupervisorReply) -> Result<(), StepFault> {
         queue(&mut self.replies, reply, 0).map_err(unsent)
     }
 
     /// Sends the replies, with the descriptors of the last one.
-    fn flush(&mut self, descriptors: &[BorrowedFd<'_>]) -> Result<(), Fault> {
+    fn flush(&mut self, descriptors: &[BorrowedFd<'_>]) -> Result<(), StepFault> {
         if self.replies.is_empty() {
             return Ok(());
         }
@@ -194,10 +197,10 @@ impl Server<'_> {
         send_frames(self.channel.socket(), &replies, descriptors).map_err(unsent)
     }
 
-    fn start(&mut self, start: &TaskStart, descriptors: Vec<OwnedFd>) -> Result<(), Fault> {
+    fn start(&mut self, start: &TaskStart, descriptors: Vec<OwnedFd>) -> Result<(), StepFault> {
         let task = start.task;
         if self.tasks.has(task) {
-            return Err(Fault::new(Step::Protocol, format!("the job has had a task {task}")));
+            return Err(StepFault::new(Step::Protocol, format!("the job has had a task {task}")));
         }
         self.has_last_task |= start.is_last;
         let started = task::start(self.sandbox, start, descriptors).and_then(|started| {
@@ -210,7 +213,7 @@ impl Server<'_> {
         }
     }
 
-    fn started(&mut self, task: u32, files: &[OwnedFd]) -> Result<(), Fault> {
+    fn started(&mut self, task: u32, files: &[OwnedFd]) -> Result<(), StepFault> {
         let count = u8::try_from(files.len()).unwrap_or(u8::MAX);
         let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
         queue(&mut self.replies, &SupervisorReply::Started { task, files: count }, files.len())
@@ -220,19 +223,19 @@ impl Server<'_> {
     }
 
     /// Watches the first process of a task. A task that cannot be watched is killed by `clean`.
-    fn watch(&mut self, task: u32, pid: Pid) -> Result<(), Fault> {
+    fn watch(&mut self, task: u32, pid: Pid) -> Result<(), StepFault> {
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => self.exits.push((task, pidfd)),
             // The regular look finds its end, a little later.
             Err(Errno::MFILE | Errno::NFILE) => {}
-            Err(error) => return Err(Fault::of(Step::Exec, "watch the task", error)),
+            Err(error) => return Err(StepFault::of(Step::Exec, "watch the task", error)),
         }
         Ok(())
     }
 
     /// Waits for messages and for ends of processes, and only briefly if replies are delayed.
     /// Returns false at the end of the connection.
-    fn wait(&mut self, is_delayed: bool) -> Result<bool, Fault> {
+    fn wait(&mut self, is_delayed: bool) -> Result<bool, StepFault> {
         let socket = self.channel.socket().clone();
         let mut watched = vec![PollFd::new(&socket, PollFlags::IN)];
         watched.extend(self.exits.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
@@ -254,7 +257,7 @@ impl Server<'_> {
         if has_message { self.channel.fill().map_err(malformed) } else { Ok(true) }
     }
 
-    fn report(&mut self, ends: &[TaskExit]) -> Result<(), Fault> {
+    fn report(&mut self, ends: &[TaskExit]) -> Result<(), StepFault> {
         for end in ends {
             self.exits.retain(|(task, _)| *task != end.task);
             self.reply(&SupervisorReply::Ended(*end))?;
@@ -263,7 +266,7 @@ impl Server<'_> {
     }
 
     /// Ends the job. Returns true if the supervisor retires.
-    fn clean(&mut self) -> Result<bool, Fault> {
+    fn clean(&mut self) -> Result<bool, StepFault> {
         let (ends, strays) = self.tasks.end()?;
         self.report(&ends)?;
         self.exits.clear();
@@ -277,15 +280,15 @@ impl Server<'_> {
 }
 
 /// Sends a reply at once.
-pub(super) fn reply(channel: &Channel<SupervisorRequest>, reply: &SupervisorReply) -> Result<(), Fault> {
+pub(super) fn reply(channel: &Channel<SupervisorRequest>, reply: &SupervisorReply) -> Result<(), StepFault> {
     send(channel.socket(), reply, &[]).map_err(unsent)
 }
 
-fn unsent(error: io::Error) -> Fault {
-    Fault::of(Step::Protocol, "reply", error)
+fn unsent(error: io::Error) -> StepFault {
+    StepFault::of(Step::Protocol, "reply", error)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the argument of map_err")]
-fn malformed(error: ReceiveError) -> Fault {
-    Fault::new(Step::Protocol, error.to_string())
+fn malformed(error: ReceiveError) -> StepFault {
+    StepFault::new(Step::Protocol, error.to_string())
 }

@@ -21,7 +21,7 @@ use std::{
 };
 
 use crate::{
-    fault::{Fault, Step},
+    fault::{Step, StepFault},
     probe,
     protocol::{SupervisorReply, send},
     setup::{ATTEMPT_ARGUMENT, SETUP_VARIABLE, SUPERVISOR_ARGUMENT, Setup},
@@ -57,8 +57,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn setup() -> Result<Setup, Fault> {
-    let invalid = |detail: String| Fault::new(Step::Setup, detail);
+fn setup() -> Result<Setup, StepFault> {
+    let invalid = |detail: String| StepFault::new(Step::Setup, detail);
     let text =
         std::env::var(SETUP_VARIABLE).map_err(|error| invalid(format!("{SETUP_VARIABLE}: {error}")))?;
     let setup: Setup = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
@@ -67,6 +67,6 @@ fn setup() -> Result<Setup, Fault> {
 }
 
 /// Returns a copy of the connection.
-fn copy(connection: &OwnedFd) -> Result<OwnedFd, Fault> {
-    connection.try_clone().map_err(|error| Fault::of(Step::Descriptors, "copy the connection", error))
+fn copy(connection: &OwnedFd) -> Result<OwnedFd, StepFault> {
+    connection.try_clone().map_err(|error| StepFault::of(Step::Descriptors, "copy the connection", error))
 }

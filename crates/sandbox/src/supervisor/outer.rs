@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use crate::{
-    fault::{Fault, Step},
+    fault::{Step, StepFault},
     mechanisms::{control_group, landlock::Landlock, namespaces, privileges},
     profile::Network,
     setup::{Mechanism, Regime, SUPERVISOR_ARGUMENT, Setup},
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Runs until nothing of the sandbox is left.
-pub(super) fn run(connection: &OwnedFd) -> Result<(), Fault> {
+pub(super) fn run(connection: &OwnedFd) -> Result<(), StepFault> {
     let setup = setup()?;
     control_group::join(&setup)?;
     privileges::refuse_root()?;
@@ -37,59 +37,66 @@ pub(super) fn run(connection: &OwnedFd) -> Result<(), Fault> {
     let watched = watch(connection, &inner);
     // In a PID namespace, this ends all its processes.
     let _has_ended = inner.kill();
-    let status = inner.wait().map_err(|error| Fault::of(Step::Clean, "wait for the supervisor", error))?;
+    let status =
+        inner.wait().map_err(|error| StepFault::of(Step::Clean, "wait for the supervisor", error))?;
     if setup.regime == Regime::Subreaper {
         processes::end_all()?;
     }
     watched?;
     match status.signal() {
         Some(signal) if signal != libc::SIGKILL => {
-            Err(Fault::new(Step::Clean, format!("signal {signal} ended the supervisor")))
+            Err(StepFault::new(Step::Clean, format!("signal {signal} ended the supervisor")))
         }
         _ => Ok(()),
     }
 }
 
-fn enter_namespaces(setup: &Setup) -> Result<(), Fault> {
+fn enter_namespaces(setup: &Setup) -> Result<(), StepFault> {
     if setup.without.contains(&Mechanism::Namespaces) {
-        return Err(Fault::new(Step::Namespaces, format!("they are switched off; {}", namespaces::REMEDY)));
+        return Err(StepFault::new(
+            Step::Namespaces,
+            format!("they are switched off; {}", namespaces::REMEDY),
+        ));
     }
     namespaces::enter(setup.profile.network == Network::On)
 }
 
 /// Makes this process adopt orphans of the sandbox, and restricts its signals to them. Otherwise,
 /// the signal to all processes would reach those of the user outside the sandbox.
-fn adopt_descendants(setup: &Setup) -> Result<(), Fault> {
+fn adopt_descendants(setup: &Setup) -> Result<(), StepFault> {
     let landlock = Landlock::of_kernel().filter(|_| !setup.without.contains(&Mechanism::Landlock));
     let landlock = landlock.ok_or_else(|| {
-        Fault::new(Step::Landlock, "the kernel has no Landlock; use Linux 6.12 or later with lsm=landlock")
+        StepFault::new(
+            Step::Landlock,
+            "the kernel has no Landlock; use Linux 6.12 or later with lsm=landlock",
+        )
     })?;
     set_child_subreaper(Some(getpid()))
-        .map_err(|error| Fault::of(Step::Clean, "become a subreaper", error))?;
+        .map_err(|error| StepFault::of(Step::Clean, "become a subreaper", error))?;
     landlock.restrict_signals()?;
     check_signal_scope()
 }
 
 /// Checks that a signal to the worker fails.
-fn check_signal_scope() -> Result<(), Fault> {
+fn check_signal_scope() -> Result<(), StepFault> {
     let reaches = |pid: Option<Pid>| pid.is_some_and(|pid| test_kill_process(pid).is_ok());
     if reaches(getppid()) {
-        return Err(Fault::new(Step::Landlock, "the signal scope does not hold"));
+        return Err(StepFault::new(Step::Landlock, "the signal scope does not hold"));
     }
     Ok(())
 }
 
-fn start_inner() -> Result<Child, Fault> {
+fn start_inner() -> Result<Child, StepFault> {
     let mut command = Command::new("/proc/self/exe");
     command.args([SUPERVISOR_ARGUMENT, INNER]).stdout(Stdio::null());
-    command.spawn().map_err(|error| Fault::of(Step::Setup, "start the supervisor", error))
+    command.spawn().map_err(|error| StepFault::of(Step::Setup, "start the supervisor", error))
 }
 
 /// Waits until the worker closes the connection or the inner process ends.
-fn watch(connection: &OwnedFd, inner: &Child) -> Result<(), Fault> {
-    let fault = |error: rustix::io::Errno| Fault::of(Step::Setup, "watch the supervisor", error);
+fn watch(connection: &OwnedFd, inner: &Child) -> Result<(), StepFault> {
+    let fault = |error: rustix::io::Errno| StepFault::of(Step::Setup, "watch the supervisor", error);
     let pid = Pid::from_raw(inner.id().cast_signed());
-    let pid = pid.ok_or_else(|| Fault::new(Step::Setup, "the supervisor has no process id"))?;
+    let pid = pid.ok_or_else(|| StepFault::new(Step::Setup, "the supervisor has no process id"))?;
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(fault)?;
     // Without events, poll reports the closed connection, and no messages.
     let mut watched = [PollFd::new(connection, PollFlags::empty()), PollFd::new(&pidfd, PollFlags::IN)];

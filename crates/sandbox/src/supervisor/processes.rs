@@ -9,7 +9,7 @@ use rustix::{
 };
 
 use crate::{
-    fault::{Fault, Step},
+    fault::{Step, StepFault},
     protocol::{ResourceUsage, TaskExit, TaskSignal},
 };
 
@@ -18,14 +18,14 @@ use crate::{
 ///
 /// The caller is PID 1 of its namespace, or Landlock restricts its signals to its descendants. The
 /// kernel signals all of them at once, so no process escapes by starting others.
-pub(super) fn end_all() -> Result<Vec<(i32, Reaped)>, Fault> {
+pub(super) fn end_all() -> Result<Vec<(i32, Reaped)>, StepFault> {
     let mut ended = Vec::new();
     // Without a child there is no process, because orphans become children of the caller. The
     // signal to all would cost time for each process of the machine.
     while has_children()? {
         match kill_process_group(Pid::INIT, Signal::KILL) {
             Ok(()) | Err(Errno::SRCH | Errno::PERM) => {}
-            Err(error) => return Err(Fault::of(Step::Clean, "kill all processes of the job", error)),
+            Err(error) => return Err(StepFault::of(Step::Clean, "kill all processes of the job", error)),
         }
         while let Some(child) = reaped(true)? {
             ended.push(child);
@@ -35,20 +35,20 @@ pub(super) fn end_all() -> Result<Vec<(i32, Reaped)>, Fault> {
 }
 
 /// Returns true if the caller has a child, ended or not.
-fn has_children() -> Result<bool, Fault> {
+fn has_children() -> Result<bool, StepFault> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     match retry_on_intr(|| waitid(WaitId::All, options)) {
         Ok(_) => Ok(true),
         Err(Errno::CHILD) => Ok(false),
-        Err(error) => Err(Fault::of(Step::Clean, "look for processes", error)),
+        Err(error) => Err(StepFault::of(Step::Clean, "look for processes", error)),
     }
 }
 
 /// Reaps a child. Returns `None` without children, or without ended ones if `waits` is false.
-fn reaped(waits: bool) -> Result<Option<(i32, Reaped)>, Fault> {
+fn reaped(waits: bool) -> Result<Option<(i32, Reaped)>, StepFault> {
     match reap_any(waits) {
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
-        reaped => reaped.map_err(|error: io::Error| Fault::of(Step::Clean, "wait for processes", error)),
+        reaped => reaped.map_err(|error: io::Error| StepFault::of(Step::Clean, "wait for processes", error)),
     }
 }
 
@@ -104,7 +104,7 @@ impl Tasks {
 
     /// Reaps the processes that have ended, and returns the tasks among them. Kills the rest of the
     /// process group of such a task, unless the task is terminating.
-    pub(super) fn reap(&mut self) -> Result<Vec<TaskExit>, Fault> {
+    pub(super) fn reap(&mut self) -> Result<Vec<TaskExit>, StepFault> {
         let mut ends = Vec::new();
         while let Some((pid, reaped)) = reaped(false)? {
             let Some(running) = self.running.remove(&pid) else { continue };
@@ -119,7 +119,7 @@ impl Tasks {
     }
 
     /// Ends all processes of the job. Returns the tasks among them, and the number of the others.
-    pub(super) fn end(&mut self) -> Result<(Vec<TaskExit>, u32), Fault> {
+    pub(super) fn end(&mut self) -> Result<(Vec<TaskExit>, u32), StepFault> {
         let mut ends = self.reap()?;
         let mut strays = 0;
         for (pid, reaped) in end_all()? {

@@ -9,7 +9,7 @@ use rustix::{
 };
 
 use crate::{
-    fault::{Fault, Step},
+    fault::{Step, StepFault},
     mechanisms::landlock::Landlock,
     setup::Setup,
 };
@@ -40,11 +40,11 @@ impl Sandbox {
         &'fd self,
         others: &mut Vec<PollFd<'fd>>,
         timeout: Option<&Timespec>,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, StepFault> {
         others.extend(self.parent.iter().map(|parent| PollFd::new(parent, PollFlags::IN)));
         match poll(others, timeout) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(Fault::of(Step::Protocol, "wait for events", error)),
+            Err(error) => return Err(StepFault::of(Step::Protocol, "wait for events", error)),
         }
         let parent = self.parent.as_ref().and_then(|_| others.pop());
         Ok(parent.is_none_or(|parent| parent.revents().is_empty()))

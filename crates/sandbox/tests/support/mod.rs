@@ -19,7 +19,7 @@ use std::{
 
 use agenix_sandbox::{
     client::{Settings, Supervisor, SupervisorError, User},
-    fault::Fault,
+    fault::StepFault,
     profile::Profile,
     protocol::{Sink, Source, TaskStart},
     setup::{Mechanism, Regime},
@@ -228,7 +228,7 @@ pub(crate) fn attack(sandbox: &mut Sandbox, programs: &[&str], script: &str) -> 
 }
 
 /// Returns the fault of a step that the supervisor could not take.
-pub(crate) fn fault(error: SupervisorError) -> Fault {
+pub(crate) fn fault(error: SupervisorError) -> StepFault {
     match error {
         SupervisorError::Fault(fault) => fault,
         other => panic!("{other}"),

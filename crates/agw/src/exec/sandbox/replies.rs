@@ -10,7 +10,7 @@ use std::{
 
 use agenix_sandbox::{
     client::Replies,
-    fault::Fault,
+    fault::StepFault,
     protocol::{Cleaned, ReceiveError, SupervisorReply, TaskExit},
 };
 use tokio::{io::unix::AsyncFd, sync::oneshot};
@@ -19,7 +19,7 @@ use tracing::warn;
 use crate::exec::readiness::readable;
 
 /// Answer to the start of a task: the files that the supervisor has opened.
-pub(super) type StartAnswer = Result<Vec<OwnedFd>, Fault>;
+pub(super) type StartAnswer = Result<Vec<OwnedFd>, StepFault>;
 
 /// Receivers of the replies that are due. All are dropped when the supervisor ends.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +30,7 @@ struct Due {
     starts: HashMap<u32, oneshot::Sender<StartAnswer>>,
     ends: HashMap<u32, oneshot::Sender<TaskExit>>,
     /// Reason why the job did not begin. Its tasks then do not start.
-    unbegun: Option<Fault>,
+    unbegun: Option<StepFault>,
     has_ended: bool,
 }
 

@@ -3,7 +3,7 @@
 use std::{io, os::unix::process::ExitStatusExt, process::ExitStatus, sync::Arc, time::Duration};
 
 use agenix_sandbox::{
-    fault::{Fault, Step},
+    fault::{Step, StepFault},
     protocol::{TaskExit, TaskSignal},
 };
 use agenix_sys::Reaped;
@@ -124,7 +124,7 @@ impl SandboxedTask {
 
 /// Returns the error of a step that the supervisor could not take. Only a missing program is
 /// `NotFound`, and only a shortage has an error number.
-pub(super) fn error_of(fault: &Fault) -> io::Error {
+pub(super) fn error_of(fault: &StepFault) -> io::Error {
     let of_system = fault.errno.map(io::Error::from_raw_os_error);
     match of_system {
         Some(error) if resource_wait::is_descriptor_shortage(&error) => error,
