@@ -32,7 +32,7 @@ pub enum Execute {
 /// Limits of a job. Bounds of the values are in [`Profile::check`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
+pub struct ResourceLimits {
     /// Maximum number of processes and threads, with the three of the supervisor.
     pub processes: u64,
     /// Maximum memory of all processes of a job in bytes, with its scratch directory. A control
@@ -52,7 +52,7 @@ pub struct Limits {
     pub scratch_inodes: u64,
 }
 
-impl Default for Limits {
+impl Default for ResourceLimits {
     fn default() -> Self {
         Self {
             processes: 64,
@@ -91,7 +91,7 @@ pub struct Profile {
     pub env: Vec<String>,
     /// Limits.
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: ResourceLimits,
     /// Properties that have to hold. All except `limits_memory` if absent, and without those that
     /// the permissions of the profile exclude.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,7 +124,7 @@ impl Profile {
             network: Network::Off,
             execute: Execute::Listed,
             env: default_environment(),
-            limits: Limits::default(),
+            limits: ResourceLimits::default(),
             needs: None,
         }
     }
@@ -133,7 +133,7 @@ impl Profile {
     /// owner of the worker adds the paths that builds write.
     #[must_use]
     pub fn builder() -> Self {
-        let limits = Limits {
+        let limits = ResourceLimits {
             processes: 1024,
             memory: 16 << 30,
             address_space: 16 << 30,
@@ -230,7 +230,7 @@ pub const RESERVED: [&str; 3] = ["HOME", "PATH", "TMPDIR"];
 /// Maximum of each limit, which leaves no room for an overflow.
 const MAX_LIMIT: u64 = 1 << 60;
 
-impl Limits {
+impl ResourceLimits {
     /// Returns the name, the value and the minimum of each limit. With less, the supervisor itself
     /// could not start a task, because it inherits its own limits to tasks.
     fn bounds(&self) -> [(&'static str, u64, u64); 8] {
@@ -254,7 +254,7 @@ fn default_environment() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Execute, Limits, Network, Profile};
+    use super::{Execute, Network, Profile, ResourceLimits};
     use crate::property::Property;
 
     fn refusal(change: impl FnOnce(&mut Profile)) -> String {
@@ -278,7 +278,7 @@ mod tests {
             (&*profile.read[0], profile.network, profile.execute),
             ("/data", Network::On, Execute::Any)
         );
-        assert_eq!(profile.limits, Limits { cpu_secs: 5, ..Limits::default() });
+        assert_eq!(profile.limits, ResourceLimits { cpu_secs: 5, ..ResourceLimits::default() });
         assert_eq!(profile.needs().to_string(), "files_read");
         profile.check().unwrap();
     }
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn limits_have_bounds() {
-        let least = Limits {
+        let least = ResourceLimits {
             processes: 8,
             memory: 64 << 20,
             address_space: 64 << 20,

@@ -10,7 +10,7 @@ use agenix_sandbox::{
     client::{Supervisor, SupervisorError},
     fault::{Step, StepFault},
     probe,
-    profile::{Limits, Profile},
+    profile::{Profile, ResourceLimits},
     property::{Property, PropertySet},
     setup::{Mechanism, Regime},
 };
@@ -18,7 +18,7 @@ use support::{Sandbox, directory, executable, give, is_root, settings, without_d
 
 const BOTH: [Regime; 2] = [Regime::Namespaces, Regime::Subreaper];
 
-fn limited(limits: Limits, regime: Regime) -> Sandbox {
+fn limited(limits: ResourceLimits, regime: Regime) -> Sandbox {
     let profile = Profile { limits, ..Profile::reader() };
     let profile = if regime == Regime::Subreaper { without_disk_limit(profile) } else { profile };
     Sandbox::start(profile, regime).unwrap()
@@ -36,7 +36,7 @@ fn refusal(profile: Profile, regime: Regime, without: &[Mechanism]) -> StepFault
 
 #[test]
 fn processes_are_bounded() {
-    let limits = Limits { processes: 20, ..Limits::default() };
+    let limits = ResourceLimits { processes: 20, ..ResourceLimits::default() };
     let mut sandbox = limited(limits, Regime::Namespaces);
     sandbox.begin(&["/usr/bin/perl"]);
     let bomb = "my $n = 0; while ($n < 500) { my $p = fork; last unless defined $p; sleep 1000 unless $p; $n++ } print $n";
@@ -51,7 +51,8 @@ fn processes_are_bounded() {
 #[test]
 fn memory_of_a_process_is_bounded() {
     for regime in BOTH {
-        let mut sandbox = limited(Limits { address_space: 256 << 20, ..Limits::default() }, regime);
+        let mut sandbox =
+            limited(ResourceLimits { address_space: 256 << 20, ..ResourceLimits::default() }, regime);
         sandbox.begin(&["/usr/bin/perl"]);
         let allocate = |bytes: &str| format!("my $x = 'x' x ({bytes}); print length $x");
         assert_eq!(sandbox.run(&["/usr/bin/perl", "-e", &allocate("16 << 20")]).stdout, "16777216");
@@ -64,7 +65,7 @@ fn memory_of_a_process_is_bounded() {
 #[test]
 fn files_are_bounded() {
     for regime in BOTH {
-        let limits = Limits { file_size: 64 << 10, open_files: 40, ..Limits::default() };
+        let limits = ResourceLimits { file_size: 64 << 10, open_files: 40, ..ResourceLimits::default() };
         let mut sandbox = limited(limits, regime);
         sandbox.begin(&["/bin/sh", "/usr/bin/yes", "/usr/bin/perl"]);
         let ended = sandbox.run(&["/bin/sh", "-c", "yes > f; echo $?"]);
@@ -79,7 +80,8 @@ fn files_are_bounded() {
 
 #[test]
 fn processor_time_is_bounded() {
-    let mut sandbox = limited(Limits { cpu_secs: 1, ..Limits::default() }, Regime::Namespaces);
+    let mut sandbox =
+        limited(ResourceLimits { cpu_secs: 1, ..ResourceLimits::default() }, Regime::Namespaces);
     let ended = sandbox.job(&["/bin/sh", "-c", "while :; do :; done"]);
     assert_eq!(ended.status.signal(), Some(24), "SIGXCPU: {ended:?}");
     let ended = sandbox.job(&["/bin/sh", "-c", "trap '' XCPU; while :; do :; done"]);
@@ -88,7 +90,7 @@ fn processor_time_is_bounded() {
 
 #[test]
 fn scratch_is_bounded() {
-    let limits = Limits { scratch_bytes: 1 << 20, scratch_inodes: 50, ..Limits::default() };
+    let limits = ResourceLimits { scratch_bytes: 1 << 20, scratch_inodes: 50, ..ResourceLimits::default() };
     let mut sandbox = limited(limits, Regime::Namespaces);
     sandbox.begin(&["/bin/sh", "/bin/dd", "/bin/rm", "/usr/bin/wc"]);
     let fill = "dd if=/dev/zero of=f bs=64k 2> /dev/null; wc -c < f; rm f
@@ -137,7 +139,7 @@ fn task_that_ends_its_supervisor_without_namespaces_ends_its_job() {
 #[test]
 fn daemons_end_with_their_job() {
     for regime in BOTH {
-        let mut sandbox = limited(Limits::default(), regime);
+        let mut sandbox = limited(ResourceLimits::default(), regime);
         sandbox.begin(&["/bin/sh", "/usr/bin/setsid", "/bin/sleep"]);
         // The daemons hold the outputs, and the first process waits until both have started.
         let daemons = "setsid -f sh -c ': > a; exec sleep 1000'; setsid sh -c 'setsid -f sh -c \": > b; exec sleep 1000\"' &
@@ -197,7 +199,7 @@ fn scratch_with_content_and_absent_paths_are_refused() {
     let refused = refusal(absent, Regime::Namespaces, &[]);
     assert_eq!(refused.step, Step::Landlock);
     assert!(refused.detail.contains("/no/such/path"), "{refused}");
-    let small = Limits { address_space: 64 << 20, ..Limits::default() };
+    let small = ResourceLimits { address_space: 64 << 20, ..ResourceLimits::default() };
     // The supervisor of the tests is small; that of a worker might not be.
     limited(small, Regime::Namespaces).job(&["/bin/true"]);
 }

@@ -20,7 +20,7 @@ use std::{
 pub use delegated::own_group;
 pub use group::ControlGroup;
 
-use crate::{profile::Limits, report::MissingProperty};
+use crate::{profile::ResourceLimits, report::MissingProperty};
 
 /// Prefix of all groups of workers. The process id of the worker follows.
 const PREFIX: &str = "agw-";
@@ -55,7 +55,7 @@ impl ControlGroups {
     /// # Errors
     ///
     /// Returns the error of the system.
-    pub fn create(&self, limits: &Limits) -> io::Result<ControlGroup> {
+    pub fn create(&self, limits: &ResourceLimits) -> io::Result<ControlGroup> {
         let group = self.create_for_job(limits.memory)?;
         group.limit_processes(limits.processes)?;
         Ok(group)
@@ -106,7 +106,7 @@ mod tests {
     use std::{fs, sync::Arc};
 
     use super::{ControlGroups, Groups};
-    use crate::profile::Limits;
+    use crate::profile::ResourceLimits;
 
     #[test]
     fn group_of_a_job_bounds_only_its_memory() {
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(read(job.path(), "pids.max"), None);
         job.limit_memory(1 << 20).unwrap();
         assert_eq!(read(job.path(), "memory.max").as_deref(), Some("1048576"));
-        let limits = Limits { memory: 5, processes: 6, ..Limits::default() };
+        let limits = ResourceLimits { memory: 5, processes: 6, ..ResourceLimits::default() };
         let supervisor = groups.create(&limits).unwrap();
         assert_eq!(read(supervisor.path(), "memory.max").as_deref(), Some("5"));
         assert_eq!(read(supervisor.path(), "pids.max").as_deref(), Some("6"));

@@ -6,7 +6,7 @@ use agenix_protocol::byte_escape::decode_os;
 
 use crate::{
     fault::{Step, StepFault},
-    profile::Limits,
+    profile::ResourceLimits,
     setup::Setup,
 };
 
@@ -36,7 +36,7 @@ pub(crate) fn check(setup: &Setup) -> Result<bool, StepFault> {
     if !read("cgroup.procs")?.lines().any(|process| process == own) {
         return Err(StepFault::new(Step::ControlGroup, "the supervisor is not in it"));
     }
-    let Limits { memory, processes, .. } = setup.profile.limits;
+    let ResourceLimits { memory, processes, .. } = setup.profile.limits;
     for (file, limit) in [("memory.max", memory), ("pids.max", processes)] {
         let text = read(file)?;
         // The kernel rounds the memory down to a page.

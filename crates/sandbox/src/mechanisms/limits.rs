@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
 
 use crate::{
     fault::{Step, StepFault},
-    profile::Limits,
+    profile::ResourceLimits,
     setup::Regime,
 };
 
@@ -17,7 +17,7 @@ const CPU_GRACE_SECS: u64 = 1;
 
 /// Sets the limits of this process. With a control group, which counts the processes of each job,
 /// the limit of the user stays as it is, because others share it.
-pub(crate) fn set(limits: &Limits, regime: Regime, has_control_group: bool) -> Result<(), StepFault> {
+pub(crate) fn set(limits: &ResourceLimits, regime: Regime, has_control_group: bool) -> Result<(), StepFault> {
     let size = own_address_space();
     if size.is_some_and(|size| size.saturating_add(OWN_GROWTH) > limits.address_space) {
         let detail = format!(
@@ -80,7 +80,7 @@ fn threads_of_user() -> u64 {
 
 /// Returns true if this process has used more than half of the processor time that its tasks, which
 /// inherit its limits, may have. A supervisor at its limit would be killed.
-pub(crate) fn is_worn(limits: &Limits) -> bool {
+pub(crate) fn is_worn(limits: &ResourceLimits) -> bool {
     use nix::sys::resource::{UsageWho, getrusage};
 
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return true };

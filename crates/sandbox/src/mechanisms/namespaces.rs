@@ -13,7 +13,7 @@ use rustix::{
 
 use crate::{
     fault::{Step, StepFault},
-    profile::Limits,
+    profile::ResourceLimits,
 };
 
 /// Remedy for a system without namespaces for users.
@@ -56,7 +56,7 @@ pub(crate) fn enter(has_network: bool) -> Result<(), StepFault> {
 /// Mounts the scratch file system with its bounds over `scratch`, and `/proc` of the PID namespace.
 /// Returns false if the system refuses a `/proc`, as in a container with a masked one. Tasks then
 /// get none.
-pub(crate) fn mount_scratch_and_proc(scratch: &Path, limits: &Limits) -> Result<bool, StepFault> {
+pub(crate) fn mount_scratch_and_proc(scratch: &Path, limits: &ResourceLimits) -> Result<bool, StepFault> {
     let refused = |what: &str, error: Errno| {
         let mut fault = StepFault::of(Step::Mounts, what, error);
         fault.detail = format!("{}; {REMEDY}", fault.detail);

@@ -30,7 +30,7 @@ pub(crate) use attempts::attempt;
 use crate::{
     client::{Settings, Supervisor, SupervisorError, User},
     control_group::ControlGroups,
-    profile::{Limits, Profile},
+    profile::{Profile, ResourceLimits},
     property::{Property, PropertySet},
     protocol::{Sink, Source, TaskStart},
     report::{MissingProperty, Report},
@@ -63,7 +63,7 @@ struct Targets {
     /// PID namespace of the worker, as `/proc` shows it.
     pid_namespace: Option<PathBuf>,
     /// Limits of the sandbox.
-    limits: Limits,
+    limits: ResourceLimits,
     /// True if a control group counts processes and memory.
     has_control_group: bool,
 }
@@ -142,7 +142,7 @@ fn missing_because(reason: &str) -> MissingProperty {
 /// Attacks a sandbox, and returns the properties that hold.
 fn attack(means: Means<'_>, regime: Regime) -> Result<Report, SupervisorError> {
     let Means { executable, scratch, user, control_groups, without } = means;
-    let limits = Limits {
+    let limits = ResourceLimits {
         processes: 24,
         memory: 64 << 20,
         file_size: 16 << 20,
@@ -150,7 +150,7 @@ fn attack(means: Means<'_>, regime: Regime) -> Result<Report, SupervisorError> {
         cpu_secs: 20,
         scratch_bytes: 1 << 20,
         scratch_inodes: 32,
-        ..Limits::default()
+        ..ResourceLimits::default()
     };
     let profile = Profile {
         name: "probe".into(),
@@ -278,7 +278,7 @@ fn quiet_task() -> TaskStart {
 /// Creates the targets in `dir`. The listeners accept nothing, and take connections all the same.
 fn targets(
     dir: &Path,
-    limits: Limits,
+    limits: ResourceLimits,
     has_control_group: bool,
 ) -> io::Result<(Targets, (UnixListener, TcpListener))> {
     let (secret, directory, socket) = (dir.join("secret"), dir.join("directory"), dir.join("socket"));
