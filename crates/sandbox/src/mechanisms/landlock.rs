@@ -56,7 +56,7 @@ const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 
 /// Files that the tasks of a profile may use.
 #[derive(Debug)]
-pub(crate) struct Files {
+pub(crate) struct PermittedFiles {
     /// Paths to read. Each has to exist.
     pub(crate) read: Vec<PathBuf>,
     /// Paths to read and write. Each has to exist.
@@ -102,7 +102,7 @@ impl Landlock {
 
     /// Restricts this thread to the files of a profile, and to signals and abstract sockets of its
     /// domain. Threads and processes that it starts inherit the domain.
-    pub(crate) fn restrict_files(self, files: &Files) -> Result<(), StepFault> {
+    pub(crate) fn restrict_files(self, files: &PermittedFiles) -> Result<(), StepFault> {
         let mut ruleset = hard().handle_access(AccessFs::from_all(self.rights)).map_err(fault)?;
         if !files.has_network && !AccessNet::from_all(self.rights).is_empty() {
             ruleset = ruleset.handle_access(AccessNet::from_all(self.rights)).map_err(fault)?;
@@ -129,7 +129,8 @@ impl Landlock {
     }
 
     /// Restricts this thread to the execution of `programs`. `write` are the paths of
-    /// [`Files::write`]: a domain forbids renames between directories that it does not name.
+    /// [`PermittedFiles::write`]: a domain forbids renames between directories that it does not
+    /// name.
     pub(crate) fn restrict_programs(self, programs: &[PathBuf], write: &[PathBuf]) -> Result<(), StepFault> {
         let ruleset = hard().handle_access(AccessFs::Execute | AccessFs::Refer).map_err(fault)?;
         let mut created = self.scoped(ruleset)?.create().map_err(fault)?;

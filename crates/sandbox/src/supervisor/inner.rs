@@ -18,7 +18,7 @@ use crate::{
     mechanisms::{
         control_group,
         facts::{self, Facts},
-        landlock::{Files, Landlock},
+        landlock::{Landlock, PermittedFiles},
         limits, namespaces, privileges, scratch, seccomp,
     },
     profile::{Execute, Network},
@@ -27,7 +27,7 @@ use crate::{
     setup::{Mechanism, Regime, Setup},
     supervisor::{
         copy,
-        job::{self, JobEnd},
+        job::{self, JobThreadEnd},
         processes,
         sandbox::Sandbox,
         setup,
@@ -124,7 +124,7 @@ fn restrict_files(setup: &Setup, scratch: &Path, has_own_proc: bool) -> Result<O
     let Some(landlock) = landlock else { return Ok(None) };
     let paths =
         |paths: &[String]| paths.iter().map(|path| PathBuf::from(decode_os(path))).collect::<Vec<_>>();
-    landlock.restrict_files(&Files {
+    landlock.restrict_files(&PermittedFiles {
         read: paths(&setup.profile.read),
         write: [paths(&setup.profile.write), vec![scratch.to_owned()]].concat(),
         has_own_proc,
@@ -159,9 +159,9 @@ fn serve(channel: &mut Channel<SupervisorRequest>, sandbox: &Sandbox) -> Result<
             job.join().unwrap_or_else(|_| Err(StepFault::new(Step::Clean, "the thread of the job panicked")))
         })?;
         match served {
-            JobEnd::Closed => return Ok(()),
-            JobEnd::NotBegun => {}
-            JobEnd::Next(programs) => next = Some(programs),
+            JobThreadEnd::Closed => return Ok(()),
+            JobThreadEnd::NotBegun => {}
+            JobThreadEnd::Next(programs) => next = Some(programs),
         }
     }
 }

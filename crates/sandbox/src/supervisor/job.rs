@@ -39,7 +39,7 @@ const REPLY_DELAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// Reason why the thread of a job ends.
 #[derive(Debug)]
-pub(super) enum JobEnd {
+pub(super) enum JobThreadEnd {
     /// The worker has closed the connection, or the supervisor retires.
     Closed,
     /// The job did not begin, and the worker knows it.
@@ -53,15 +53,15 @@ pub(super) fn serve(
     channel: &mut Channel<SupervisorRequest>,
     sandbox: &Sandbox,
     programs: Vec<String>,
-) -> Result<JobEnd, StepFault> {
+) -> Result<JobThreadEnd, StepFault> {
     if let Err(fault) = restrict(sandbox, &programs) {
         // The thread may be restricted in part, so it ends.
         reply(channel, &SupervisorReply::Failed { task: None, fault })?;
-        return Ok(JobEnd::NotBegun);
+        return Ok(JobThreadEnd::NotBegun);
     }
     let (tasks, exits) = (Tasks::default(), Vec::new());
     let (is_between_jobs, has_last_task) = (false, false);
-    let mut server = Server {
+    let mut server = JobServer {
         channel,
         sandbox,
         programs,
@@ -111,7 +111,7 @@ pub(super) fn answer_outside(request: &SupervisorRequest) -> Result<Vec<Supervis
     }
 }
 
-struct Server<'c> {
+struct JobServer<'c> {
     channel: &'c mut Channel<SupervisorRequest>,
     sandbox: &'c Sandbox,
     programs: Vec<String>,
@@ -125,14 +125,14 @@ struct Server<'c> {
     replies: Vec<u8>,
 }
 
-impl Server<'_> {
-    fn run(&mut self) -> Result<JobEnd, StepFault> {
+impl JobServer<'_> {
+    fn run(&mut self) -> Result<JobThreadEnd, StepFault> {
         loop {
             while let Some((request, descriptors)) = self.channel.received().map_err(malformed)? {
                 match request {
                     SupervisorRequest::Begin { programs } if self.is_between_jobs => {
                         if programs != self.programs {
-                            return Ok(JobEnd::Next(programs));
+                            return Ok(JobThreadEnd::Next(programs));
                         }
                         self.is_between_jobs = false;
                         self.reply(&SupervisorReply::Begun)?;
@@ -142,7 +142,7 @@ impl Server<'_> {
                     SupervisorRequest::Signal { task, signal } => self.tasks.signal(task, signal),
                     SupervisorRequest::Clean => {
                         if self.clean()? {
-                            return Ok(JobEnd::Closed);
+                            return Ok(JobThreadEnd::Closed);
                         }
                     }
                     request @ SupervisorRequest::Begin { .. } => self.answer_outside(&request)?,
@@ -155,7 +155,7 @@ impl Server<'_> {
             }
             let has_ended = self.has_last_task && !self.tasks.are_running() && !self.is_between_jobs;
             if has_ended && self.clean()? {
-                return Ok(JobEnd::Closed);
+                return Ok(JobThreadEnd::Closed);
             }
             // The worker starts nothing else, so a short task is reported by one message.
             let is_delayed = self.has_last_task && !self.replies.is_empty();
@@ -163,7 +163,7 @@ impl Server<'_> {
                 self.flush(&[])?;
             }
             if !self.wait(is_delayed)? {
-                return Ok(JobEnd::Closed);
+                return Ok(JobThreadEnd::Closed);
             }
             if self.tasks.are_running() {
                 self.flush(&[])?;

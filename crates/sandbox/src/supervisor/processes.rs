@@ -55,13 +55,13 @@ fn reaped(waits: bool) -> Result<Option<(i32, Reaped)>, StepFault> {
 /// Tasks of a job by the process id of their first process.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
-    running: BTreeMap<i32, Running>,
+    running: BTreeMap<i32, RunningTask>,
     /// Process group of each task of the job, ended or not.
     groups: BTreeMap<u32, Pid>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningTask {
     task: u32,
     /// True if the worker has sent SIGTERM, so that the rest of the group has time to end.
     is_terminating: bool,
@@ -81,7 +81,7 @@ impl Tasks {
     /// Adds a task whose first process leads a process group.
     pub(super) fn add(&mut self, task: u32, leader: Pid) {
         self.groups.insert(task, leader);
-        self.running.insert(leader.as_raw_pid(), Running { task, is_terminating: false });
+        self.running.insert(leader.as_raw_pid(), RunningTask { task, is_terminating: false });
     }
 
     /// Signals the process group of a task. An unknown task is ignored.

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Task that has been started.
-pub(super) struct StartedTask {
+pub(super) struct SpawnedTask {
     /// Process id, which is the id of the process group, too.
     pub(super) pid: Pid,
     /// Files that the supervisor has opened for stdout and stderr, in this order.
@@ -42,7 +42,7 @@ pub(super) fn start(
     sandbox: &Sandbox,
     start: &TaskStart,
     descriptors: Vec<OwnedFd>,
-) -> Result<StartedTask, StepFault> {
+) -> Result<SpawnedTask, StepFault> {
     let program = PathBuf::from(decode_os(&start.program));
     if !program.is_absolute() {
         return Err(StepFault::new(Step::Exec, format!("'{}' is not an absolute path", program.display())));
@@ -81,7 +81,7 @@ pub(super) fn start(
         .map_err(|error| StepFault::of(Step::Exec, format!("'{}'", program.display()), error))?;
     let pid = Pid::from_raw(pid);
     let pid = pid.ok_or_else(|| StepFault::new(Step::Exec, "the task has no process id"))?;
-    Ok(StartedTask { pid, files })
+    Ok(SpawnedTask { pid, files })
 }
 
 /// Returns the environment of a task: what the sandbox sets, what the worker passes, what the plan
