@@ -27,7 +27,7 @@ const SECRET: &str = "the-secret-of-the-owner";
 const ABSTRACT: &str = "agenix-sandbox-test";
 
 /// Objects outside the sandbox that attacks name by `{name}`.
-struct Targets {
+struct OutsideObjects {
     dir: TempDir,
     _unix: UnixListener,
     _abstract: UnixListener,
@@ -36,7 +36,7 @@ struct Targets {
     datagrams: UnixDatagram,
 }
 
-impl Targets {
+impl OutsideObjects {
     fn new() -> Self {
         let dir = directory();
         fs::write(dir.path().join("secret"), SECRET).unwrap();
@@ -283,7 +283,7 @@ fn outside(script: &str) -> String {
 #[test]
 fn attacks_fail_inside_and_succeed_outside() {
     for attack_ in ATTACKS {
-        let targets = Targets::new();
+        let targets = OutsideObjects::new();
         let script = targets.fill(attack_.script);
         if let Some(expected) = attack_.outside {
             let found = outside(&script);
@@ -297,7 +297,7 @@ fn attacks_fail_inside_and_succeed_outside() {
             if regime == Regime::Subreaper && attack_.name.starts_with("32 ") {
                 continue;
             }
-            let targets = Targets::new();
+            let targets = OutsideObjects::new();
             let script = targets.fill(attack_.script);
             let (ended, strays) = attack(&mut sandbox(Profile::reader(), regime), attack_.programs, &script);
             assert_eq!(ended.stdout, attack_.inside, "{}, {regime:?}: {ended:?}", attack_.name);
@@ -331,7 +331,7 @@ fn profile_with_a_network_has_internet_sockets_and_no_others() {
             .iter()
             .filter(|attack| attack.script.contains("-MSocket") || attack.script.contains("/dev/tcp"))
         {
-            let targets = Targets::new();
+            let targets = OutsideObjects::new();
             let (ended, _) =
                 attack(&mut sandbox(profile(), regime), attack_.programs, &targets.fill(attack_.script));
             let expected = if attack_.script.contains("/dev/tcp") { "connected\n" } else { attack_.inside };

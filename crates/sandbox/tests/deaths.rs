@@ -13,7 +13,7 @@ use std::{
 
 use agenix_sandbox::{protocol::Sink, setup::Regime};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Running, Sandbox};
+use support::{PipedTask, TestSandbox};
 
 const BOTH: [Regime; 2] = [Regime::Namespaces, Regime::Subreaper];
 
@@ -21,10 +21,10 @@ const BOTH: [Regime; 2] = [Regime::Namespaces, Regime::Subreaper];
 const DAEMONS: &str = "setsid sleep 1000 & setsid -f setsid -f sleep 1000; : > ready; sleep 1000";
 const PROGRAMS: [&str; 3] = ["/bin/sh", "/usr/bin/setsid", "/bin/sleep"];
 
-fn start(regime: Regime) -> (Sandbox, Running) {
+fn start(regime: Regime) -> (TestSandbox, PipedTask) {
     let mut sandbox = match regime {
-        Regime::Namespaces => Sandbox::reader(),
-        Regime::Subreaper => Sandbox::subreaper(),
+        Regime::Namespaces => TestSandbox::reader(),
+        Regime::Subreaper => TestSandbox::subreaper(),
     };
     sandbox.begin(&PROGRAMS);
     let running = sandbox.start_task(&["/bin/sh", "-c", DAEMONS], |_| {}).unwrap();
@@ -32,11 +32,11 @@ fn start(regime: Regime) -> (Sandbox, Running) {
     (sandbox, running)
 }
 
-fn outer(sandbox: &Sandbox) -> Pid {
+fn outer(sandbox: &TestSandbox) -> Pid {
     Pid::from_raw(sandbox.supervisor.process_id().cast_signed()).unwrap()
 }
 
-fn inner(sandbox: &Sandbox) -> Pid {
+fn inner(sandbox: &TestSandbox) -> Pid {
     let outer = outer(sandbox).as_raw_pid();
     let children = fs::read_to_string(format!("/proc/{outer}/task/{outer}/children")).unwrap();
     Pid::from_raw(children.trim().parse().unwrap()).unwrap()

@@ -13,11 +13,11 @@ use agenix_sandbox::{
     protocol::{Sink, Source, TaskSignal},
     setup::Regime,
 };
-use support::{Sandbox, directory, fault};
+use support::{TestSandbox, directory, fault};
 
 #[test]
 fn task_runs_with_its_arguments_and_a_small_environment() {
-    let mut sandbox = Sandbox::reader();
+    let mut sandbox = TestSandbox::reader();
     let ended = sandbox.job(&["/bin/sh", "-c", "printf '%s.' \"$0\" \"$@\"; echo e >&2; exit 3", "a", "b c"]);
     assert_eq!((ended.status.code(), &*ended.stdout, &*ended.stderr), (Some(3), "a.b c.", "e\n"));
     let environment = sandbox.job(&["/usr/bin/env"]).stdout;
@@ -32,7 +32,7 @@ fn task_runs_with_its_arguments_and_a_small_environment() {
 
 #[test]
 fn task_has_three_descriptors_and_no_more() {
-    let mut sandbox = Sandbox::reader();
+    let mut sandbox = TestSandbox::reader();
     let listed = sandbox.job(&["/bin/ls", "/proc/self/fd"]).stdout;
     // The fourth is the directory that ls lists.
     assert_eq!(listed, "0\n1\n2\n3\n");
@@ -40,7 +40,7 @@ fn task_has_three_descriptors_and_no_more() {
 
 #[test]
 fn tasks_of_a_job_run_at_the_same_time_and_share_the_scratch() {
-    for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
+    for mut sandbox in [TestSandbox::reader(), TestSandbox::subreaper()] {
         sandbox.begin(&["/bin/sh", "/bin/cat", "/usr/bin/mkfifo"]);
         let create = "mkfifo a b; echo one > a; cat b";
         let one = sandbox.start_task(&["/bin/sh", "-c", create], |_| {}).unwrap();
@@ -57,7 +57,7 @@ fn paths_of_a_plan_are_opened_inside() {
     let (data, mut profile) = (directory(), Profile::reader());
     fs::write(data.path().join("in"), "b\na\n").unwrap();
     profile.read = vec![data.path().to_str().unwrap().into()];
-    let mut sandbox = Sandbox::start(profile, Regime::Namespaces).unwrap();
+    let mut sandbox = TestSandbox::start(profile, Regime::Namespaces).unwrap();
     sandbox.begin(&["/usr/bin/sort"]);
     let running = sandbox.start_task(&["/usr/bin/sort"], |task| {
         task.cwd = Some(data.path().to_str().unwrap().into());
@@ -65,7 +65,7 @@ fn paths_of_a_plan_are_opened_inside() {
     });
     let running = running.unwrap();
     assert_eq!(sandbox.wait(running).unwrap().stdout, "a\nb\n");
-    let denied = |change: &dyn Fn(&mut agenix_sandbox::protocol::TaskStart), sandbox: &mut Sandbox| {
+    let denied = |change: &dyn Fn(&mut agenix_sandbox::protocol::TaskStart), sandbox: &mut TestSandbox| {
         let error = sandbox.start_task(&["/usr/bin/sort"], |task| change(task)).err().unwrap();
         let fault = fault(error);
         (fault.step, fault.errno)
@@ -95,7 +95,7 @@ fn stdout(task: &mut agenix_sandbox::protocol::TaskStart, path: &str) {
 
 #[test]
 fn fifo_as_stdin_is_refused_at_once() {
-    let mut sandbox = Sandbox::reader();
+    let mut sandbox = TestSandbox::reader();
     sandbox.begin(&["/usr/bin/mkfifo", "/bin/cat"]);
     assert!(sandbox.run(&["/usr/bin/mkfifo", "fifo"]).status.success());
     let error = sandbox.start_task(&["/bin/cat"], |task| stdin(task, "fifo")).err().unwrap();
@@ -104,7 +104,7 @@ fn fifo_as_stdin_is_refused_at_once() {
 
 #[test]
 fn plan_sets_only_variables_that_the_profile_names() {
-    let mut sandbox = Sandbox::reader();
+    let mut sandbox = TestSandbox::reader();
     sandbox.begin(&["/usr/bin/env"]);
     let variable = |name: &str| vec![(name.to_owned(), "x".to_owned())];
     let running = sandbox.start_task(&["/usr/bin/env"], |task| task.env = variable("TZ")).unwrap();
@@ -119,7 +119,7 @@ fn plan_sets_only_variables_that_the_profile_names() {
 
 #[test]
 fn job_that_cannot_begin_leaves_the_supervisor_usable() {
-    let mut sandbox = Sandbox::reader();
+    let mut sandbox = TestSandbox::reader();
     for program in ["/no/such/program", "relative"] {
         assert_eq!(fault(sandbox.supervisor.begin(&[program]).unwrap_err()).step, Step::Programs);
     }
@@ -128,7 +128,7 @@ fn job_that_cannot_begin_leaves_the_supervisor_usable() {
 
 #[test]
 fn job_may_execute_its_programs_and_no_others() {
-    for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
+    for mut sandbox in [TestSandbox::reader(), TestSandbox::subreaper()] {
         sandbox.begin(&["/bin/sh"]);
         let denied = fault(sandbox.try_run(&["/usr/bin/id"]).unwrap_err());
         assert_eq!((denied.step, denied.errno), (Step::Exec, Some(13)));
@@ -136,7 +136,7 @@ fn job_may_execute_its_programs_and_no_others() {
         assert_eq!(other.stdout, "126\n", "{other:?}");
         sandbox.supervisor.clean().unwrap();
     }
-    let mut sandbox = Sandbox::reader();
+    let mut sandbox = TestSandbox::reader();
     assert!(sandbox.job(&["/bin/true"]).status.success());
     assert!(sandbox.job(&["/usr/bin/id"]).status.success(), "another job, other programs");
     sandbox.begin(&["/bin/true"]);
@@ -145,7 +145,7 @@ fn job_may_execute_its_programs_and_no_others() {
 
 #[test]
 fn scratch_is_empty_for_the_next_job() {
-    let mut sandbox = Sandbox::reader();
+    let mut sandbox = TestSandbox::reader();
     sandbox.begin(&["/bin/sh", "/bin/mkdir", "/bin/chmod"]);
     let script = "mkdir -p a/b; echo 12345 > a/b/c; echo x > .hidden; chmod 0 a/b a";
     assert!(sandbox.run(&["/bin/sh", "-c", script]).status.success());
@@ -157,7 +157,7 @@ fn scratch_is_empty_for_the_next_job() {
 
 #[test]
 fn job_changes_neither_the_limits_nor_the_scratch_mode_of_the_next_one() {
-    let mut sandbox = Sandbox::reader();
+    let mut sandbox = TestSandbox::reader();
     sandbox.begin(&["/bin/sh", "/bin/chmod", "/usr/bin/prlimit"]);
     let script = "prlimit --pid 1 --fsize=0:0 || echo denied; chmod 500 .";
     assert_eq!(sandbox.run(&["/bin/sh", "-c", script]).stdout, "denied\n");
@@ -168,7 +168,7 @@ fn job_changes_neither_the_limits_nor_the_scratch_mode_of_the_next_one() {
 
 #[test]
 fn task_may_limit_itself() {
-    for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
+    for mut sandbox in [TestSandbox::reader(), TestSandbox::subreaper()] {
         let ended = sandbox.job(&["/bin/sh", "-c", "ulimit -f 8 && ulimit -f"]);
         assert_eq!(ended.stdout, "8\n", "{ended:?}");
     }
@@ -176,7 +176,7 @@ fn task_may_limit_itself() {
 
 #[test]
 fn supervisor_without_namespaces_serves_one_job() {
-    let mut sandbox = Sandbox::subreaper();
+    let mut sandbox = TestSandbox::subreaper();
     sandbox.begin(&["/bin/sh"]);
     assert!(sandbox.run(&["/bin/sh", "-c", "echo x > f"]).status.success());
     let cleaned = sandbox.supervisor.clean().unwrap();
@@ -187,7 +187,7 @@ fn supervisor_without_namespaces_serves_one_job() {
 
 #[test]
 fn signals_reach_the_process_group_of_a_task() {
-    for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
+    for mut sandbox in [TestSandbox::reader(), TestSandbox::subreaper()] {
         sandbox.begin(&["/bin/sh", "/bin/sleep", "/bin/cat"]);
         let trap =
             "trap 'echo got; exit 5' TERM; mkfifo f 2>/dev/null; echo ready > ready; while :; do :; done";
@@ -206,7 +206,7 @@ fn signals_reach_the_process_group_of_a_task() {
 
 #[test]
 fn clean_ends_tasks_that_run() {
-    let mut sandbox = Sandbox::reader();
+    let mut sandbox = TestSandbox::reader();
     sandbox.begin(&["/bin/sleep"]);
     let running = sandbox.start_task(&["/bin/sleep", "1000"], |_| {}).unwrap();
     let cleaned = sandbox.supervisor.clean().unwrap();
@@ -216,11 +216,11 @@ fn clean_ends_tasks_that_run() {
 
 #[test]
 fn end_of_the_supervisor_ends_its_tasks() {
-    for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
+    for mut sandbox in [TestSandbox::reader(), TestSandbox::subreaper()] {
         sandbox.begin(&["/bin/sh", "/bin/sleep", "/usr/bin/setsid"]);
         let script = "setsid sleep 1000 & setsid -f sleep 1000; sleep 1000";
         let running = sandbox.start_task(&["/bin/sh", "-c", script], |_| {}).unwrap();
-        let support::Sandbox { supervisor, scratch: _scratch, .. } = sandbox;
+        let support::TestSandbox { supervisor, scratch: _scratch, .. } = sandbox;
         supervisor.end().unwrap();
         // Each process holds the pipes of its output, so their end is the end of all of them.
         running.output_ends();
@@ -231,7 +231,7 @@ fn end_of_the_supervisor_ends_its_tasks() {
 fn descriptors_of_the_worker_do_not_reach_a_task() {
     let file = fs::File::open("/etc/passwd").unwrap();
     rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
-    for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
+    for mut sandbox in [TestSandbox::reader(), TestSandbox::subreaper()] {
         let count = "my $n = 0; for (0 .. 255) { open(my $f, '>&=', $_) and $n++ } print $n";
         // perl itself opens none. The three are stdin, stdout and stderr.
         assert_eq!(sandbox.job(&["/usr/bin/perl", "-e", count]).stdout, "3");
@@ -240,7 +240,7 @@ fn descriptors_of_the_worker_do_not_reach_a_task() {
 
 #[test]
 fn task_gets_long_arguments_and_any_bytes() {
-    let mut sandbox = Sandbox::reader();
+    let mut sandbox = TestSandbox::reader();
     sandbox.begin(&["/bin/sh"]);
     let long = "x".repeat(100_000);
     let many: Vec<&str> = ["/bin/sh", "-c", "echo $#; printf %s \"$0\"", "\u{10feff}é"]
@@ -259,7 +259,7 @@ fn task_gets_long_arguments_and_any_bytes() {
 
 #[test]
 fn task_may_end_by_any_signal() {
-    let mut sandbox = Sandbox::reader();
+    let mut sandbox = TestSandbox::reader();
     for signal in [6, 11, 34, 64] {
         let ended = sandbox.job(&["/bin/sh", "-c", &format!("ulimit -c 0; kill -{signal} $$")]);
         assert_eq!(ended.status.signal(), Some(signal), "{ended:?}");
@@ -268,7 +268,7 @@ fn task_may_end_by_any_signal() {
 
 #[test]
 fn files_may_move_within_the_scratch() {
-    for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
+    for mut sandbox in [TestSandbox::reader(), TestSandbox::subreaper()] {
         let script = "mkdir 'a'; mkdir 'b'; open(F, '>', 'a/f'); rename('a/f', 'b/f') or print $!+0;
             link('b/f', 'a/g') or print $!+0; print -e 'a/g' ? 'moved' : 'lost'";
         assert_eq!(sandbox.job(&["/usr/bin/perl", "-e", script]).stdout, "moved");
@@ -280,7 +280,7 @@ fn builder_writes_its_paths_and_executes_what_it_reads() {
     let (data, other) = (directory(), directory());
     let mut profile = Profile::builder();
     profile.write = vec![data.path().to_str().unwrap().into()];
-    let mut sandbox = Sandbox::start(profile, Regime::Namespaces).unwrap();
+    let mut sandbox = TestSandbox::start(profile, Regime::Namespaces).unwrap();
     let script = "printf '#!/bin/sh\\necho built' > tool && chmod +x tool && ./tool && (echo x > \"$0/f\" || echo denied)";
     sandbox.begin(&[]);
     let running = sandbox.start_task(&["/bin/sh", "-c", script, other.path().to_str().unwrap()], |task| {

@@ -14,14 +14,14 @@ use agenix_sandbox::{
     property::{Property, PropertySet},
     setup::{Mechanism, Regime},
 };
-use support::{Sandbox, directory, executable, give, is_root, settings, without_disk_limit};
+use support::{TestSandbox, directory, executable, give, is_root, settings, without_disk_limit};
 
 const BOTH: [Regime; 2] = [Regime::Namespaces, Regime::Subreaper];
 
-fn limited(limits: ResourceLimits, regime: Regime) -> Sandbox {
+fn limited(limits: ResourceLimits, regime: Regime) -> TestSandbox {
     let profile = Profile { limits, ..Profile::reader() };
     let profile = if regime == Regime::Subreaper { without_disk_limit(profile) } else { profile };
-    Sandbox::start(profile, regime).unwrap()
+    TestSandbox::start(profile, regime).unwrap()
 }
 
 fn refusal(profile: Profile, regime: Regime, without: &[Mechanism]) -> StepFault {
@@ -109,7 +109,7 @@ const SIGNALS: &str = r#"perl -e '
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn tasks_cannot_end_a_supervisor_with_namespaces() {
-    let mut sandbox = Sandbox::reader();
+    let mut sandbox = TestSandbox::reader();
     sandbox.begin(&["/bin/sh", "/usr/bin/perl", "/bin/true"]);
     let script = SIGNALS.replace("WORKER", &std::process::id().to_string());
     let _killed_by_itself = sandbox.run(&["/bin/sh", "-c", &script]);
@@ -121,7 +121,7 @@ fn tasks_cannot_end_a_supervisor_with_namespaces() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn task_that_ends_its_supervisor_without_namespaces_ends_its_job() {
-    let mut sandbox = Sandbox::subreaper();
+    let mut sandbox = TestSandbox::subreaper();
     sandbox.begin(&["/bin/sh", "/usr/bin/perl", "/usr/bin/setsid", "/bin/sleep"]);
     let script = SIGNALS.replace("WORKER", &std::process::id().to_string());
     let script = format!("setsid sleep 1000 & setsid -f sleep 1000; {script}; sleep 1000");
@@ -279,6 +279,6 @@ fn machine_without_user_namespaces_inside() {
     assert_eq!(machine.regime, Some(Regime::Subreaper), "{machine:?}");
     let missing = PropertySet::all().without(&machine.report.properties()).to_string();
     assert_eq!(missing, "limits_disk,limits_memory", "{machine:?}");
-    let mut sandbox = Sandbox::subreaper();
+    let mut sandbox = TestSandbox::subreaper();
     assert_eq!(sandbox.job(&["/bin/sh", "-c", "echo $((6 * 7))"]).stdout, "42\n");
 }

@@ -16,11 +16,11 @@ use agenix_sandbox::{
     protocol::{ReceiveError, Sink, SupervisorReply, TaskSignal},
 };
 use rustix::event::{PollFd, PollFlags, poll};
-use support::{Sandbox, fault};
+use support::{TestSandbox, fault};
 
 #[test]
 fn job_ends_by_itself_after_its_last_task_and_all_others() {
-    for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
+    for mut sandbox in [TestSandbox::reader(), TestSandbox::subreaper()] {
         let (commands, replies) = sandbox.supervisor.split();
         let quiet = |number, argv: &[&str]| agenix_sandbox::protocol::TaskStart {
             stdout: Sink::Null,
@@ -59,7 +59,7 @@ fn job_ends_by_itself_after_its_last_task_and_all_others() {
 
 #[test]
 fn job_whose_last_task_does_not_start_ends_by_itself() {
-    for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
+    for mut sandbox in [TestSandbox::reader(), TestSandbox::subreaper()] {
         let (commands, replies) = sandbox.supervisor.split();
         let last = |program: &str| agenix_sandbox::protocol::TaskStart {
             is_last: true,
@@ -88,7 +88,7 @@ fn job_whose_last_task_does_not_start_ends_by_itself() {
 
 #[test]
 fn worker_sees_the_size_of_files_that_the_supervisor_opens() {
-    for mut sandbox in [Sandbox::reader(), Sandbox::subreaper()] {
+    for mut sandbox in [TestSandbox::reader(), TestSandbox::subreaper()] {
         let program = "/usr/bin/printf";
         let (commands, replies) = sandbox.supervisor.split();
         commands.begin(vec![program.into()]).unwrap();
@@ -122,7 +122,7 @@ fn worker_sees_the_size_of_files_that_the_supervisor_opens() {
 
 #[test]
 fn requests_may_be_sent_ahead_of_a_job_that_does_not_begin() {
-    let mut sandbox = Sandbox::reader();
+    let mut sandbox = TestSandbox::reader();
     let commands = sandbox.supervisor.commands();
     commands.begin(vec!["/no/such/program".into()]).unwrap();
     let start = agenix_sandbox::protocol::TaskStart {
@@ -139,7 +139,7 @@ fn requests_may_be_sent_ahead_of_a_job_that_does_not_begin() {
 
 #[test]
 fn request_out_of_order_ends_the_supervisor() {
-    let mut sandbox = Sandbox::reader();
+    let mut sandbox = TestSandbox::reader();
     sandbox.begin(&["/bin/true"]);
     assert_eq!(fault(sandbox.supervisor.begin(&["/bin/true"]).unwrap_err()).step, Step::Protocol);
     assert!(matches!(sandbox.supervisor.wait(1), Err(SupervisorError::Ended)));

@@ -7,7 +7,7 @@ mod support;
 use std::{fs, path::Path, process::Command};
 
 use agenix_sandbox::{profile::Profile, setup::Regime};
-use support::{Sandbox, attack, directory, sandbox};
+use support::{TestSandbox, attack, directory, sandbox};
 
 const PERL: &str = "/usr/bin/perl";
 
@@ -78,7 +78,7 @@ fn pairs_of_sockets_are_those_that_stay_connected() {
 fn threads_work_without_clone3() {
     let script = "seq 300000 | sort -n --parallel=4 -S 64M | tail -n 1";
     let programs = ["/usr/bin/seq", "/usr/bin/sort", "/usr/bin/tail"];
-    let (ended, _) = attack(&mut Sandbox::reader(), &programs, script);
+    let (ended, _) = attack(&mut TestSandbox::reader(), &programs, script);
     assert_eq!((&*ended.stdout, &*ended.stderr), ("300000\n", ""));
 }
 
@@ -88,7 +88,7 @@ fn dynamic_loader_runs_only_programs_that_are_confined_as_well() {
     if !Path::new(loader).exists() {
         return;
     }
-    let mut sandbox = Sandbox::reader();
+    let mut sandbox = TestSandbox::reader();
     // Known: the loader of a program is executable, and it runs any program that it can read.
     let (ended, _) = attack(&mut sandbox, &[], &format!("{loader} /bin/cat {}", "/etc/hostname"));
     assert!(!ended.status.success() && ended.stderr.contains("ermission denied"), "{ended:?}");

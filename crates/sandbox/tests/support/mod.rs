@@ -93,7 +93,7 @@ pub(crate) fn settings(profile: Profile, regime: Regime, scratch: &TempDir) -> S
 }
 
 /// A supervisor with its scratch directory.
-pub(crate) struct Sandbox {
+pub(crate) struct TestSandbox {
     pub(crate) supervisor: Supervisor,
     pub(crate) scratch: TempDir,
     next: u32,
@@ -101,26 +101,26 @@ pub(crate) struct Sandbox {
 
 /// End of a task with its output.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct FinishedTask {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
 /// A task that runs.
-pub(crate) struct Running {
+pub(crate) struct PipedTask {
     pub(crate) task: u32,
     outputs: [JoinHandle<String>; 2],
 }
 
-impl Running {
+impl PipedTask {
     /// Waits until no process has the outputs of the task.
     pub(crate) fn output_ends(self) {
         self.outputs.into_iter().for_each(|output| drop(output.join().unwrap()));
     }
 }
 
-impl Sandbox {
+impl TestSandbox {
     pub(crate) fn start(profile: Profile, regime: Regime) -> Result<Self, SupervisorError> {
         let scratch = directory();
         let supervisor = Supervisor::start(&settings(profile, regime, &scratch))?;
@@ -140,17 +140,17 @@ impl Sandbox {
         self.supervisor.begin(programs).unwrap();
     }
 
-    pub(crate) fn try_run(&mut self, argv: &[&str]) -> Result<Ended, SupervisorError> {
+    pub(crate) fn try_run(&mut self, argv: &[&str]) -> Result<FinishedTask, SupervisorError> {
         let running = self.start_task(argv, |_| {})?;
         self.wait(running)
     }
 
-    pub(crate) fn run(&mut self, argv: &[&str]) -> Ended {
+    pub(crate) fn run(&mut self, argv: &[&str]) -> FinishedTask {
         self.try_run(argv).unwrap()
     }
 
     /// Runs one job of one task, and cleans.
-    pub(crate) fn job(&mut self, argv: &[&str]) -> Ended {
+    pub(crate) fn job(&mut self, argv: &[&str]) -> FinishedTask {
         self.begin(&argv[..1]);
         let ended = self.run(argv);
         self.supervisor.clean().unwrap();
@@ -161,7 +161,7 @@ impl Sandbox {
         &mut self,
         argv: &[&str],
         change: impl FnOnce(&mut TaskStart),
-    ) -> Result<Running, SupervisorError> {
+    ) -> Result<PipedTask, SupervisorError> {
         self.next += 1;
         let mut start = task(self.next, argv);
         change(&mut start);
@@ -172,13 +172,13 @@ impl Sandbox {
             .map(|(_, pipe)| pipe.as_fd())
             .collect();
         self.supervisor.start_task(start, &descriptors)?;
-        Ok(Running { task: self.next, outputs: [out, err].map(read) })
+        Ok(PipedTask { task: self.next, outputs: [out, err].map(read) })
     }
 
-    pub(crate) fn wait(&mut self, running: Running) -> Result<Ended, SupervisorError> {
+    pub(crate) fn wait(&mut self, running: PipedTask) -> Result<FinishedTask, SupervisorError> {
         let end = self.supervisor.wait(running.task)?;
         let [stdout, stderr] = running.outputs.map(|output| output.join().unwrap());
-        Ok(Ended { status: ExitStatus::from_raw(end.wait_status), stdout, stderr })
+        Ok(FinishedTask { status: ExitStatus::from_raw(end.wait_status), stdout, stderr })
     }
 }
 
@@ -215,13 +215,13 @@ pub(crate) fn without_disk_limit(profile: Profile) -> Profile {
 }
 
 /// Starts a supervisor with `profile` in `regime`.
-pub(crate) fn sandbox(profile: Profile, regime: Regime) -> Sandbox {
+pub(crate) fn sandbox(profile: Profile, regime: Regime) -> TestSandbox {
     let profile = if regime == Regime::Subreaper { without_disk_limit(profile) } else { profile };
-    Sandbox::start(profile, regime).unwrap()
+    TestSandbox::start(profile, regime).unwrap()
 }
 
 /// Runs a script as a job, and returns its end and the number of its strays.
-pub(crate) fn attack(sandbox: &mut Sandbox, programs: &[&str], script: &str) -> (Ended, u32) {
+pub(crate) fn attack(sandbox: &mut TestSandbox, programs: &[&str], script: &str) -> (FinishedTask, u32) {
     sandbox.begin(&[&["/bin/sh"], programs].concat());
     let ended = sandbox.run(&["/bin/sh", "-c", script]);
     (ended, sandbox.supervisor.clean().unwrap().strays)
