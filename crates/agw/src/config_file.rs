@@ -23,7 +23,7 @@ pub(crate) struct ConfigFile {
     policy: PolicyTable,
     /// Tables of secrets by name.
     pub(crate) secrets: BTreeMap<String, SecretTable>,
-    trust: Option<TrustTable>,
+    trust: Option<TrustConfigTable>,
     provenance: Option<ProvenanceTable>,
 }
 
@@ -37,7 +37,7 @@ struct ProvenanceTable {
 /// Table `[trust]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TrustTable {
+struct TrustConfigTable {
     file: PathBuf,
     cluster: String,
     serials: Option<PathBuf>,
@@ -85,7 +85,7 @@ impl ConfigFile {
 impl ConfigFile {
     /// Returns the settings of signed orders.
     pub(crate) fn trust(&self) -> anyhow::Result<Option<TrustSettings>> {
-        let Some(TrustTable { file, cluster, serials }) = &self.trust else { return Ok(None) };
+        let Some(TrustConfigTable { file, cluster, serials }) = &self.trust else { return Ok(None) };
         for (field, path) in [("file", Some(file)), ("serials", serials.as_ref())] {
             if let Some(path) = path.filter(|path| !path.is_absolute()) {
                 bail!("trust.{field} is '{}': give an absolute path", path.display());

@@ -70,7 +70,7 @@ use crate::{
     config::{Cli, Config, PROVENANCE_KEY},
     config_file::ConfigFile,
     exec::{
-        admission::Admission,
+        admission::AdmissionControl,
         inherited_limit,
         memory_bound::MemoryBounds,
         open_file_limit::OpenFileLimit,
@@ -284,7 +284,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     registration.max_concurrent_jobs = open_file_limit.slots;
     let file = ConfigFile::read(config.config.as_deref())?;
     let policy = file.policy(config.policy.as_deref())?;
-    let admission = Admission::read(policy, file.asked_plans())?.with_trust(file.trust()?)?;
+    let admission = AdmissionControl::read(policy, file.asked_plans())?.with_trust(file.trust()?)?;
     admission.set_worker_id(&registration.worker_id);
     let provenance_key = file.provenance_key()?;
     let tables = (file.sandbox, file.profiles);
@@ -341,7 +341,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
 fn provenance(
     key: Option<&Path>,
     settings: &SandboxSettings,
-    (admission, registration): (&Admission, &mut WorkerRegistration),
+    (admission, registration): (&AdmissionControl, &mut WorkerRegistration),
 ) -> anyhow::Result<Option<Arc<Provenance>>> {
     let Some(path) = key else { return Ok(None) };
     let provenance = Provenance::open(path)?;

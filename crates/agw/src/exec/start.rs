@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use tokio::sync::Semaphore;
 
 use crate::exec::{
-    admission::Admission,
+    admission::AdmissionControl,
     cancel::CancelToken,
     ended::Ended,
     idle::WrittenOutput,
@@ -53,7 +53,7 @@ pub(crate) struct ExecContext {
     pub(crate) shortage: Arc<Shortage>,
     /// Sandboxes of the worker, if it runs jobs in one.
     pub(crate) sandboxes: Option<Arc<Sandboxes>>,
-    pub(crate) admission: Arc<Admission>,
+    pub(crate) admission: Arc<AdmissionControl>,
     /// Secrets of the worker, if it has any.
     pub(crate) secrets: Option<Arc<Secrets>>,
     /// Key that signs provenance, if the worker does so.

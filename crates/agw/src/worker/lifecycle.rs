@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{error, info};
 
 use crate::{
-    exec::admission::Admission,
+    exec::admission::AdmissionControl,
     worker::{
         capabilities::{CapabilitySearch, FoundCapabilities, Rescan},
         signals::{SignalAction, Signals},
@@ -18,7 +18,7 @@ use crate::{
 pub(crate) struct Lifecycle {
     signals: Signals,
     rescan: Rescan,
-    admission: Arc<Admission>,
+    admission: Arc<AdmissionControl>,
     /// Maximum time for running jobs while the worker drains.
     grace: Duration,
     drain_state: DrainState,
@@ -47,7 +47,7 @@ struct DrainState {
 impl Lifecycle {
     pub(crate) fn new(
         signals: Signals,
-        (search, admission): (CapabilitySearch, Arc<Admission>),
+        (search, admission): (CapabilitySearch, Arc<AdmissionControl>),
         grace: Duration,
     ) -> Self {
         let drain_state = DrainState::default();

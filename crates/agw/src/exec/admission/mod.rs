@@ -36,7 +36,7 @@ pub(crate) use self::{
 use self::{
     admitted::{Allowed, AppliedRules},
     denied::Denied,
-    policy_file::PolicyFile,
+    policy_file::LoadedPolicy,
     trust::Trust,
 };
 use crate::{
@@ -64,7 +64,7 @@ pub(crate) enum AskedPlans {
 
 /// Reason for which the worker refuses a job. Another attempt would be refused, too.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct AdmissionRefusal {
     task_number: u32,
     command: String,
     reason: String,
@@ -78,7 +78,7 @@ pub(crate) enum Unadmitted {
     /// The job fails. agq may try it again.
     Failed(String),
     /// The worker refuses the job.
-    Refused(Refusal),
+    Refused(AdmissionRefusal),
 }
 
 impl From<String> for Unadmitted {
@@ -87,7 +87,7 @@ impl From<String> for Unadmitted {
     }
 }
 
-impl Refusal {
+impl AdmissionRefusal {
     /// Returns the reason of the job's failure, and the result of the refused task.
     pub(crate) fn into_results(self) -> (String, Vec<TaskResult>) {
         let Self { task_number, command, reason, worker } = self;
@@ -109,10 +109,10 @@ impl Refusal {
 
 /// Policy of the worker's owner, if there is one, and the plans that it has judged.
 #[derive(Debug, Default)]
-pub(crate) struct Admission {
+pub(crate) struct AdmissionControl {
     file: Option<PathBuf>,
     asked: AskedPlans,
-    policy: RwLock<Option<PolicyFile>>,
+    policy: RwLock<Option<LoadedPolicy>>,
     judged: Mutex<VecDeque<Arc<JudgedPlan>>>,
     programs: ProgramFiles,
     trust: Option<Trust>,
@@ -125,7 +125,7 @@ pub(crate) struct Admission {
 struct JudgedPlan {
     plan: Arc<Plan>,
     fields: BTreeSet<NamedField>,
-    decision: Result<AllowedPlan, Refusal>,
+    decision: Result<AllowedPlan, AdmissionRefusal>,
 }
 
 /// Plan that may run, and its conditions.
@@ -145,7 +145,7 @@ struct PinnedProgram {
     sha256: Option<String>,
 }
 
-impl Admission {
+impl AdmissionControl {
     /// Reads the policy in `file`, if one is given.
     pub(crate) fn read(file: Option<PathBuf>, asked: AskedPlans) -> anyhow::Result<Self> {
         let policy = file.as_deref().map(policy_file::read).transpose()?;
@@ -194,7 +194,7 @@ impl Admission {
         let Some(file) = &self.file else { return Ok(()) };
         let policy = policy_file::read(file)?;
         let mut current = self.policy.write().unwrap_or_else(PoisonError::into_inner);
-        if current.as_ref().and_then(PolicyFile::profile) != policy.profile() {
+        if current.as_ref().and_then(LoadedPolicy::profile) != policy.profile() {
             anyhow::bail!("the policy names another sandbox profile than before: restart the worker");
         }
         *current = Some(policy);
@@ -207,7 +207,7 @@ impl Admission {
     /// Returns the sandbox profile that the policy names.
     pub(crate) fn profile(&self) -> Option<String> {
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
-        policy.as_ref().and_then(PolicyFile::profile).map(str::to_owned)
+        policy.as_ref().and_then(LoadedPolicy::profile).map(str::to_owned)
     }
 
     /// Returns the plan of a job, and the rights of its signers. With a trust file, a signed plan
@@ -273,7 +273,7 @@ impl Admission {
                 let plan = parse::<Plan>(job.plan.get().as_bytes()).ok();
                 let task = plan.and_then(|plan| plan.tasks.into_iter().next());
                 let command = task.map(|task| task.command).unwrap_or_default();
-                Unadmitted::Refused(Refusal { task_number: 1, command, reason, worker })
+                Unadmitted::Refused(AdmissionRefusal { task_number: 1, command, reason, worker })
             }
         }
     }
@@ -285,7 +285,7 @@ impl Admission {
         plan: &Arc<Plan>,
         input: &RawValue,
         programs: &Programs,
-    ) -> Result<Allowed, Refusal> {
+    ) -> Result<Allowed, AdmissionRefusal> {
         if self.file.is_none() && plan.inputs.is_empty() {
             return Ok(Allowed::default());
         }
@@ -335,7 +335,12 @@ impl Admission {
     }
 
     /// Turns a judgement by `policy` into the decision of this worker.
-    fn decide(&self, judgement: Judgement, policy: &PolicyFile, plan: &Plan) -> Result<AllowedPlan, Refusal> {
+    fn decide(
+        &self,
+        judgement: Judgement,
+        policy: &LoadedPolicy,
+        plan: &Plan,
+    ) -> Result<AllowedPlan, AdmissionRefusal> {
         if self.allows(judgement.decision) {
             let sandbox = judgement.profile.map(|profile| PlanSandbox { profile });
             let rule = |task: &TaskJudgement| Some((task.task_number, task.rule.clone()?));
@@ -384,10 +389,10 @@ fn reason_of(finding: &Finding) -> String {
     format!("{finding}; the policy of this worker {verb}")
 }
 
-fn refusal(plan: &Plan, task_number: u32, reason: String) -> Refusal {
+fn refusal(plan: &Plan, task_number: u32, reason: String) -> AdmissionRefusal {
     let task = plan.tasks.iter().find(|task| task.task_number == task_number);
     let command = task.map(|task| task.command.clone()).unwrap_or_default();
-    Refusal { task_number, command, reason, worker: None }
+    AdmissionRefusal { task_number, command, reason, worker: None }
 }
 
 #[cfg(test)]

@@ -21,13 +21,13 @@ const OWN: u32 = 0o600;
 #[derive(Debug)]
 pub(super) struct SerialFile {
     path: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<SerialFileState>,
     /// Locked as long as the worker runs.
     _lock: File,
 }
 
 #[derive(Debug)]
-struct State {
+struct SerialFileState {
     log: SerialLog,
     /// File to append to. Absent if it has to be rewritten, because a write failed.
     file: Option<File>,
@@ -63,7 +63,7 @@ impl SerialFile {
             .map_err(|line| anyhow!("line {line} of trust.serials {shown} is not a use of an order"))?;
         log.prune(now);
         let file = rewrite(path, &log).with_context(|| format!("cannot write trust.serials {shown}"))?;
-        let state = Mutex::new(State { log, file: Some(file), appended: 0 });
+        let state = Mutex::new(SerialFileState { log, file: Some(file), appended: 0 });
         Ok(Self { path: path.to_owned(), state, _lock: lock })
     }
 

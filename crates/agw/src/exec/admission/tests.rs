@@ -6,7 +6,7 @@ use agenix_order::SigningKey;
 use agenix_protocol::documents::{Plan, parse};
 use serde_json::value::RawValue;
 
-use super::{Admission, Allowed, AskedPlans, Refusal, TrustSettings, denied::Denied};
+use super::{AdmissionControl, AdmissionRefusal, Allowed, AskedPlans, TrustSettings, denied::Denied};
 use crate::exec::programs::Programs;
 
 const POLICY: &str = r#"
@@ -34,20 +34,23 @@ fn typed(tasks: &str) -> Arc<Plan> {
     Arc::new(parse(format!(r#"{{"tasks": [{tasks}], "inputs": {inputs}}}"#).as_bytes()).unwrap())
 }
 
-fn admission(dir: &Path, policy: &str) -> Admission {
+fn admission(dir: &Path, policy: &str) -> AdmissionControl {
     let file = dir.join("policy.toml");
     fs::write(&file, policy).unwrap();
-    Admission::read(Some(file), AskedPlans::Refuse).unwrap()
+    AdmissionControl::read(Some(file), AskedPlans::Refuse).unwrap()
 }
 
-fn reason(refusal: Refusal) -> String {
+fn reason(refusal: AdmissionRefusal) -> String {
     refusal.into_results().0
 }
 
 #[test]
 fn worker_without_a_policy_admits_every_plan() {
     let plan = plan(r#"{"task_number": 1, "command": "sh", "args": ["-c", "id"]}"#);
-    assert_eq!(Admission::default().admit(&plan, raw("{}"), &Programs::default()), Ok(Allowed::default()));
+    assert_eq!(
+        AdmissionControl::default().admit(&plan, raw("{}"), &Programs::default()),
+        Ok(Allowed::default())
+    );
 }
 
 #[test]
@@ -78,7 +81,7 @@ fn worker_refuses_what_its_policy_does_not_allow() {
 fn worker_checks_typed_inputs_again() {
     let dir = tempfile::tempdir().unwrap();
     let plan = typed(r#"{"task_number": 1, "command": "sort", "args": ["{{input.file}}"]}"#);
-    for admission in [Admission::default(), admission(dir.path(), POLICY)] {
+    for admission in [AdmissionControl::default(), admission(dir.path(), POLICY)] {
         let admit = |input: &'static str| admission.admit(&plan, raw(input), &Programs::default());
         assert_eq!(admit(r#"{"file": "/data/a"}"#).map(|allowed| allowed.sandbox), Ok(None));
         for wrong in
@@ -132,7 +135,7 @@ fn reload_applies_to_plans_that_were_judged_before() {
 }
 
 /// Reads the files of `admission` again, and returns the faults.
-fn faults(admission: &Admission) -> Vec<String> {
+fn faults(admission: &AdmissionControl) -> Vec<String> {
     admission.reload().into_iter().map(|(name, error)| format!("{name}: {error:#}")).collect()
 }
 
@@ -173,7 +176,7 @@ fn policy_whose_examples_fail_is_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("policy.toml");
     fs::write(&file, "version = 1\n[tools.sort]\noptions = [\"-r\"]\nok = [[\"-n\"]]").unwrap();
-    let error = format!("{:#}", Admission::read(Some(file), AskedPlans::Refuse).unwrap_err());
+    let error = format!("{:#}", AdmissionControl::read(Some(file), AskedPlans::Refuse).unwrap_err());
     assert!(error.contains("tools.sort.ok: the example [\"-n\"] is judged otherwise"), "{error}");
 }
 
@@ -211,7 +214,7 @@ fn worker_refuses_a_profile_that_needs_approval_and_that_no_plan_names() {
     let dir = tempfile::tempdir().unwrap();
     let policy = format!("{POLICY}\n[ask]\nprofiles = [\"builder\"]\n");
     for asked in [AskedPlans::Refuse, AskedPlans::LeaveToAgq] {
-        let admission = Admission { asked, ..admission(dir.path(), &policy) };
+        let admission = AdmissionControl { asked, ..admission(dir.path(), &policy) };
         assert_eq!(admission.check_unjudged_profile("reader", None), Ok(()));
         assert_eq!(admission.check_unjudged_profile("builder", Some("builder")), Ok(()), "it was judged");
         for named in [None, Some("reader")] {
