@@ -75,8 +75,8 @@ use crate::{
         memory_bound::MemoryBounds,
         open_file_limit::OpenFileLimit,
         output_quota::Quota,
-        programs::Programs,
-        provenance::Provenance,
+        programs::OfferedPrograms,
+        provenance::ProvenanceSigner,
         resource_wait::Shortage,
         sandbox,
         sandbox::{sandboxes::Sandboxes, settings::SandboxSettings},
@@ -87,10 +87,11 @@ use crate::{
         stray_sweep, subreaper, task_environment,
     },
     jobs::JobPool,
-    resources::{Machine, Offer},
+    resources::{MachineResources, Offer},
     stats::HostStats,
     worker::{
-        Worker, WorkerEnd, capabilities::CapabilitySearch, lifecycle::Lifecycle, signals, signals::Signals,
+        WorkerEnd, WorkerLoop, capabilities::CapabilitySearch, lifecycle::Lifecycle, signals,
+        signals::Signals,
     },
 };
 
@@ -209,7 +210,7 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
         let signals = Signals::listen(config.end_with_stdin).map_err(|error| few_threads(&error))?;
         let lifecycle = Lifecycle::new(signals, (search, admission), Duration::from_secs(config.grace));
         let queues = config.queues.clone();
-        let worker = Worker {
+        let worker = WorkerLoop {
             server,
             registration,
             queues,
@@ -266,7 +267,7 @@ struct Prepared {
 /// Checks the settings and prepares the worker, before anything is started.
 fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let programs = Programs::find(&path, config.tools.as_deref()).with_paths(config.has_paths());
+    let programs = OfferedPrograms::find(&path, config.tools.as_deref()).with_paths(config.has_paths());
     if programs.len() == 0 {
         bail!("no program to offer was found on PATH '{}'; check PATH and --tools", path.display());
     }
@@ -312,7 +313,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let (allowed, has_paths) = (config.tools.clone(), config.has_paths());
     let search = CapabilitySearch { path, allowed, has_paths, sandboxes: sandboxes.clone() };
     registration.sandbox = sandboxes.as_ref().map(|sandboxes| sandboxes.registration());
-    let offer = Offer::of(&config.resources, &Machine::examine())?;
+    let offer = Offer::of(&config.resources, &MachineResources::examine())?;
     let of_sandboxes = sandboxes.as_ref().map(|sandboxes| sandboxes.memory_bounds());
     let memory_bounds = of_sandboxes.unwrap_or_else(|| MemoryBounds::claim(&offer));
     let context = ExecContext {
@@ -342,9 +343,9 @@ fn provenance(
     key: Option<&Path>,
     settings: &SandboxSettings,
     (admission, registration): (&AdmissionControl, &mut WorkerRegistration),
-) -> anyhow::Result<Option<Arc<Provenance>>> {
+) -> anyhow::Result<Option<Arc<ProvenanceSigner>>> {
     let Some(path) = key else { return Ok(None) };
-    let provenance = Provenance::open(path)?;
+    let provenance = ProvenanceSigner::open(path)?;
     settings.keep_key_from_tasks(path, admission.has_trust())?;
     let key = provenance.public();
     registration.tags.insert(PROVENANCE_KEY.to_owned(), key.to_string().into());

@@ -33,7 +33,7 @@ use crate::exec::{
     memory_bound::MemoryBound,
     output_quota::Quota,
     processor_time::{LimitSource, ProcessorLimit, ProcessorMeter},
-    programs::Programs,
+    programs::OfferedPrograms,
     provenance::JobRecord,
     resource_wait::{RESOURCE_TIMEOUT, Unstarted, retry_on_shortage},
     result_size::make_room,
@@ -357,7 +357,7 @@ fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<Re
 
 /// Returns the paths of the programs that the plan names, sorted, as byte escapes. A missing
 /// program fails its task.
-fn programs(plan: &Plan, stages: &[Stage], offered: &Programs) -> Vec<String> {
+fn programs(plan: &Plan, stages: &[Stage], offered: &OfferedPrograms) -> Vec<String> {
     let commands = stages.iter().flat_map(|stage| &stage.commands);
     let of_commands = commands.filter_map(|command| offered.absolute(command).ok());
     let tools = plan.requires.tools.iter().filter_map(|tool| offered.path(tool));

@@ -24,7 +24,7 @@ const MAX_NAME_BYTES: usize = 255;
 const MAX_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Programs {
+pub(crate) struct OfferedPrograms {
     /// Absolute path of the place where PATH finds each program first.
     programs: BTreeMap<String, PathBuf>,
     /// Programs whose names agq would refuse.
@@ -35,7 +35,7 @@ pub(crate) struct Programs {
     has_paths: bool,
 }
 
-impl Programs {
+impl OfferedPrograms {
     /// Searches the directories of `path`, which has the format of the PATH variable.
     pub(crate) fn find(path: &OsStr, allowed: Option<&[String]>) -> Self {
         let is_allowed = |name: &String| allowed.is_none_or(|allowed| allowed.contains(name));
@@ -155,7 +155,7 @@ mod tests {
         },
     };
 
-    use super::{Programs, is_legal};
+    use super::{OfferedPrograms, is_legal};
 
     #[test]
     fn programs_are_executable_files_and_units_are_listed_separately() {
@@ -165,15 +165,16 @@ mod tests {
             fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
         }
         fs::create_dir(dir.path().join("folder")).unwrap();
-        let all = Programs::find(dir.path().as_os_str(), None);
+        let all = OfferedPrograms::find(dir.path().as_os_str(), None);
         assert_eq!(all.split(), (vec!["sort".to_owned()], vec!["agx-ocr".to_owned()]));
         assert_eq!(all.units(), [("agx-ocr".to_owned(), dir.path().join("agx-ocr"))]);
         let odd = dir.path().join("a\tb");
         fs::write(&odd, "").unwrap();
         fs::set_permissions(&odd, fs::Permissions::from_mode(0o755)).unwrap();
-        let with_odd = Programs::find(dir.path().as_os_str(), None);
+        let with_odd = OfferedPrograms::find(dir.path().as_os_str(), None);
         assert_eq!((with_odd.split(), with_odd.left_out), (all.split(), vec![odd]), "it is left out");
-        let narrowed = Programs::find(dir.path().as_os_str(), Some(&["sort".to_owned(), "jq".to_owned()]));
+        let narrowed =
+            OfferedPrograms::find(dir.path().as_os_str(), Some(&["sort".to_owned(), "jq".to_owned()]));
         assert_eq!(narrowed.path("sort"), Some(dir.path().join("sort").as_path()));
         assert_eq!((narrowed.path("agx-ocr"), narrowed.path("jq")), (None, None));
         assert_eq!(narrowed.missing, ["jq"]);
@@ -188,7 +189,7 @@ mod tests {
         let cwd = std::env::current_dir().unwrap();
         let to_root: std::path::PathBuf = cwd.components().skip(1).map(|_| "..").collect();
         let relative = to_root.join(dir.path().strip_prefix("/").unwrap());
-        let found = Programs::find(relative.as_os_str(), None);
+        let found = OfferedPrograms::find(relative.as_os_str(), None);
         let path = found.path("tool").unwrap();
         assert!(relative.is_relative() && path.is_absolute(), "{}", path.display());
         assert_eq!(path.canonicalize().unwrap(), program.canonicalize().unwrap());
@@ -201,7 +202,7 @@ mod tests {
         let program = dir.path().join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
         fs::write(&program, "").unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        let found = Programs::find(dir.path().as_os_str(), None);
+        let found = OfferedPrograms::find(dir.path().as_os_str(), None);
         assert_eq!(found.split().0, ["caf\u{10fee9}"]);
         assert_eq!(found.of_command("caf\u{10fee9}").unwrap(), program);
     }
@@ -209,7 +210,7 @@ mod tests {
     #[test]
     fn programs_by_path_need_a_worker_that_allows_them() {
         let dir = tempfile::tempdir().unwrap();
-        let names = Programs::find(dir.path().as_os_str(), None);
+        let names = OfferedPrograms::find(dir.path().as_os_str(), None);
         let refused = names.of_command("./x").unwrap_err().to_string();
         assert_eq!(refused, "'./x' is a path, and this worker runs programs of its PATH only");
         let paths = names.with_paths(true);
@@ -233,7 +234,7 @@ mod tests {
             let path = dir.path().join(format!("{number:0250}"));
             fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(path).unwrap();
         }
-        let programs = Programs::find(dir.path().as_os_str(), None);
+        let programs = OfferedPrograms::find(dir.path().as_os_str(), None);
         assert!((4000..5000).contains(&programs.len()), "{}", programs.len());
     }
 }

@@ -23,8 +23,8 @@ use crate::exec::{
     output_quota::Quota,
     pipe::{CountedPipe, PipeCounter, counted_pipe},
     processor_time::{LimitSource, ProcessorLimit},
-    programs::Programs,
-    provenance::Provenance,
+    programs::OfferedPrograms,
+    provenance::ProvenanceSigner,
     resource_wait::{Shortage, Unstarted, retry_on_shortage},
     sandbox::sandboxes::Sandboxes,
     secrets::{MaskRelay, Secrets, masked_pipe},
@@ -37,7 +37,7 @@ use crate::exec::{
 /// Context that all jobs of the worker share.
 #[derive(Debug, Clone)]
 pub(crate) struct ExecContext {
-    pub(crate) programs: Programs,
+    pub(crate) programs: OfferedPrograms,
     pub(crate) plans: PlanCache,
     pub(crate) spool: Spool,
     /// Maximum number of bytes of a stream that are kept for the result.
@@ -57,7 +57,7 @@ pub(crate) struct ExecContext {
     /// Secrets of the worker, if it has any.
     pub(crate) secrets: Option<Arc<Secrets>>,
     /// Key that signs provenance, if the worker does so.
-    pub(crate) provenance: Option<Arc<Provenance>>,
+    pub(crate) provenance: Option<Arc<ProvenanceSigner>>,
     /// Means by which the memory of a job is bounded.
     pub(crate) memory_bounds: MemoryBounds,
     /// Resources of the job, if it wants quantities.
@@ -84,7 +84,7 @@ impl ExecContext {
 #[cfg(test)]
 impl ExecContext {
     /// Returns a context without limits of jobs, with spool files in `spool`.
-    pub(crate) fn for_tests(spool: &Path, programs: Programs) -> Self {
+    pub(crate) fn for_tests(spool: &Path, programs: OfferedPrograms) -> Self {
         const FILES: u32 = 100;
         Self {
             programs,

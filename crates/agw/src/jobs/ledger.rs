@@ -17,7 +17,7 @@ const CUDA_ORDER: (&str, &str) = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 
 /// Free quantities and GPUs of the worker.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct ResourceLedger {
     offered: Quantities,
     free: BTreeMap<String, u64>,
     gpus: Vec<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Ledger {
     is_free: Vec<bool>,
 }
 
-/// Quantities and GPUs that one job has until [`Ledger::release`].
+/// Quantities and GPUs that one job has until [`ResourceLedger::release`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Allocation {
     quantities: Quantities,
@@ -34,7 +34,7 @@ pub(crate) struct Allocation {
     gpus: Vec<usize>,
 }
 
-impl Ledger {
+impl ResourceLedger {
     /// Returns a ledger in which all of `offer` is free.
     pub(crate) fn new(offer: &Offer) -> Self {
         let Offer { quantities, gpus, gpu_variables } = offer.clone();
@@ -115,16 +115,16 @@ impl Ledger {
 mod tests {
     use agenix_protocol::documents::{Quantities, parse};
 
-    use super::{AFTER_ROCR, Allocation, GpuVariables, Ledger, Offer};
+    use super::{AFTER_ROCR, Allocation, GpuVariables, Offer, ResourceLedger};
 
     fn quantities(json: &str) -> Quantities {
         parse(json.as_bytes()).unwrap()
     }
 
-    fn ledger() -> Ledger {
+    fn ledger() -> ResourceLedger {
         let quantities = quantities(r#"{"cpus":4,"memory":"8G","gpus":4,"site-licences":3}"#);
         let gpus = ["0", "1", "2", "GPU-x"].map(String::from).into();
-        Ledger::new(&Offer { quantities, gpus, gpu_variables: GpuVariables::Both })
+        ResourceLedger::new(&Offer { quantities, gpus, gpu_variables: GpuVariables::Both })
     }
 
     fn gpus(allocation: &Allocation) -> &[usize] {
@@ -190,7 +190,7 @@ mod tests {
         let resources = ledger.job_resources(&allocation);
         assert_eq!(resources.memory, None);
         assert_eq!(lines(&resources)[2..], ["CUDA_VISIBLE_DEVICES=-1", "ROCR_VISIBLE_DEVICES=-1"]);
-        let mut without = Ledger::new(&Offer { quantities: cpus.clone(), ..Offer::default() });
+        let mut without = ResourceLedger::new(&Offer { quantities: cpus.clone(), ..Offer::default() });
         let allocation = without.allocate(&cpus).unwrap();
         assert_eq!(lines(&without.job_resources(&allocation)), ["AGX_RESOURCE_CPUS=1"]);
     }
@@ -199,7 +199,7 @@ mod tests {
     fn tasks_on_amd_see_the_gpus_of_their_job_by_one_variable() {
         let (gpus, all) = (["0", "1"].map(String::from).into(), quantities(r#"{"gpus":2}"#));
         let mut ledger =
-            Ledger::new(&Offer { quantities: all, gpus, gpu_variables: GpuVariables::RocrAlone });
+            ResourceLedger::new(&Offer { quantities: all, gpus, gpu_variables: GpuVariables::RocrAlone });
         let one = quantities(r#"{"gpus":1}"#);
         let first = ledger.allocate(&one).unwrap();
         let second = ledger.allocate(&one).unwrap();

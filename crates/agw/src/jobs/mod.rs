@@ -27,9 +27,9 @@ use tokio::{
 };
 
 use crate::{
-    exec::{open_file_limit::OpenFileLimit, programs::Programs, start::ExecContext},
+    exec::{open_file_limit::OpenFileLimit, programs::OfferedPrograms, start::ExecContext},
     jobs::{
-        ledger::{Allocation, Ledger},
+        ledger::{Allocation, ResourceLedger},
         recent_output::RecentOutput,
         running::RunningJobs,
         slots::{Claimed, Slots},
@@ -52,7 +52,7 @@ pub(crate) struct JobPool {
     /// Runtimes of the spawn threads, which run the jobs of the slots.
     threads: Vec<Handle>,
     /// One lock for slots and running jobs, so that no reader misses a job between wait and run.
-    jobs: Mutex<Jobs>,
+    jobs: Mutex<JobPoolState>,
     /// Notified when more jobs may be claimed.
     has_room: Notify,
     reports: ReportQueue,
@@ -68,7 +68,7 @@ pub(crate) struct JobPool {
     pub(crate) counters: Counters,
 }
 
-struct Jobs {
+struct JobPoolState {
     slots: Slots,
     running: RunningJobs,
 }
@@ -94,8 +94,8 @@ impl JobPool {
         let pool = Arc::new(Self {
             context: Mutex::new(Arc::new(context)),
             threads,
-            jobs: Mutex::new(Jobs {
-                slots: Slots::new(slot_count, ahead, Ledger::new(offer)),
+            jobs: Mutex::new(JobPoolState {
+                slots: Slots::new(slot_count, ahead, ResourceLedger::new(offer)),
                 running: RunningJobs::default(),
             }),
             has_room: Notify::new(),
@@ -123,7 +123,7 @@ impl JobPool {
     }
 
     /// Sets the programs of jobs that start from now on. Running jobs keep their programs.
-    pub(crate) fn set_programs(&self, programs: Programs) {
+    pub(crate) fn set_programs(&self, programs: OfferedPrograms) {
         let mut context = locked(&self.context);
         *context = Arc::new(ExecContext { programs, ..ExecContext::clone(&context) });
     }
@@ -220,14 +220,14 @@ impl JobPool {
     }
 
     /// Starts all waiting jobs that can start.
-    fn start_waiting(self: &Arc<Self>, jobs: &mut Jobs) {
+    fn start_waiting(self: &Arc<Self>, jobs: &mut JobPoolState) {
         while let Some(job) = jobs.slots.next() {
             self.start(jobs, job);
         }
     }
 
     /// Wakes the claiming task if there is room. The check is first, because a wake-up costs more.
-    fn wake_claimer(&self, jobs: &Jobs) {
+    fn wake_claimer(&self, jobs: &JobPoolState) {
         if jobs.slots.capacity() > 0 {
             self.has_room.notify_one();
         }

@@ -11,7 +11,7 @@ use tokio::{
 use tracing::{error, info};
 
 use super::{
-    JobPool, Jobs,
+    JobPool, JobPoolState,
     guards::{ResourceGuard, RunGuard, SlotGuard},
     running::RunningJob,
     slots::{Claimed, StartableJob},
@@ -29,7 +29,7 @@ use crate::{
     report::{
         download,
         queue::FinishedJob,
-        reporter::{Reporter, StartReport},
+        reporter::{JobReporter, StartReport},
         upload::LargeOutputs,
     },
 };
@@ -47,7 +47,7 @@ type EndedJob = (JobUpdate, LargeOutputs, Option<StartReport>);
 impl JobPool {
     /// Starts a job in a slot. The caller holds the lock of the jobs until the job is registered,
     /// because the job removes itself at its end.
-    pub(super) fn start(self: &Arc<Self>, jobs: &mut Jobs, job: StartableJob) {
+    pub(super) fn start(self: &Arc<Self>, jobs: &mut JobPoolState, job: StartableJob) {
         let StartableJob { slot, claimed: Claimed { job, permit }, allocation } = job;
         let (job_id, attempt, cancel, number) =
             (job.job_id.clone(), job.attempt, CancelToken::default(), jobs.running.next());
@@ -60,7 +60,7 @@ impl JobPool {
         let thread = &self.threads[slot as usize % self.threads.len()];
         let task = thread.spawn({
             let (pool, cancel, live_output) = (Arc::clone(self), cancel.clone(), Arc::clone(&live_output));
-            let reporter = Reporter::new(self.reporter.subscribe(), Arc::clone(&self.lost));
+            let reporter = JobReporter::new(self.reporter.subscribe(), Arc::clone(&self.lost));
             let slot = SlotGuard { pool: Arc::clone(self), number: slot, took: None };
             let run = Box::new(RunGuard { pool: Arc::downgrade(self), number, permit: Some(permit) });
             async move {
@@ -89,7 +89,7 @@ impl JobPool {
     async fn work(
         &self,
         (job, resources): (&JobDocument, Option<Arc<JobResources>>),
-        reporter: &Reporter,
+        reporter: &JobReporter,
         (cancel, live_output): (&CancelToken, &LiveOutput),
         mut slot: SlotGuard,
     ) -> Option<EndedJob> {
@@ -180,7 +180,7 @@ mod tests {
 
     use super::{CancelToken, EndedJob, JobPool, LiveOutput, PANICKED, RunGuard, RunningJob, outcome};
     use crate::{
-        exec::{open_file_limit::OpenFileLimit, programs::Programs, start::ExecContext},
+        exec::{open_file_limit::OpenFileLimit, programs::OfferedPrograms, start::ExecContext},
         jobs::locked,
         resources::Offer,
     };
@@ -203,7 +203,7 @@ mod tests {
     #[tokio::test]
     async fn run_that_ends_in_any_way_is_no_longer_named_and_frees_its_permit() {
         let dir = tempfile::tempdir().unwrap();
-        let context = ExecContext::for_tests(dir.path(), Programs::find(OsStr::new(""), None));
+        let context = ExecContext::for_tests(dir.path(), OfferedPrograms::find(OsStr::new(""), None));
         let limit = OpenFileLimit { slots: 1, threads: 1, job_files: 9, followed_files: 1 };
         let pool = JobPool::new(context, (limit, &Offer::default()), 0, vec![Handle::current()]);
         let before = pool.permits.available_permits();

@@ -12,7 +12,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use crate::{
     exec::job_resources::JobResources,
     jobs::{
-        ledger::{Allocation, Ledger},
+        ledger::{Allocation, ResourceLedger},
         prefetch::PrefetchPolicy,
     },
 };
@@ -46,13 +46,13 @@ pub(crate) struct Slots {
     /// Maximum number of prefetched jobs per slot.
     most_ahead: u32,
     prefetch_policy: PrefetchPolicy,
-    ledger: Ledger,
+    ledger: ResourceLedger,
 }
 
 impl Slots {
     /// Creates `count` free slots, with at most `most_ahead` prefetched jobs per slot, and with the
     /// resources of `ledger`.
-    pub(crate) fn new(count: u32, most_ahead: u32, ledger: Ledger) -> Self {
+    pub(crate) fn new(count: u32, most_ahead: u32, ledger: ResourceLedger) -> Self {
         Self {
             free: (0..count).rev().collect(),
             waiting: VecDeque::new(),
@@ -177,7 +177,7 @@ mod tests {
     use agenix_protocol::documents::{CPUS, HUNDREDTHS, Quantities, parse};
     use tokio::{sync::Semaphore, time::Instant};
 
-    use super::{Allocation, Claimed, Ledger, Slots, StartableJob};
+    use super::{Allocation, Claimed, ResourceLedger, Slots, StartableJob};
     use crate::resources::Offer;
 
     const SHORT: Option<Duration> = Some(Duration::from_millis(1));
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn slots_start_a_job_in_a_free_slot_or_the_next_released_one() {
         let (permits, mut slots, now) =
-            (Arc::new(Semaphore::new(9)), Slots::new(2, 1, Ledger::default()), Instant::now());
+            (Arc::new(Semaphore::new(9)), Slots::new(2, 1, ResourceLedger::default()), Instant::now());
         assert_eq!(started(slots.assign(claimed(&permits, "a", 1), now)), named(0, "a"));
         assert_eq!(started(slots.assign(claimed(&permits, "b", 1), now)), named(1, "b"));
         assert_eq!(started(slots.assign(claimed(&permits, "c", 1), now)), None);
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn slots_prefetch_only_while_jobs_are_short() {
         let (permits, mut slots, now) =
-            (Arc::new(Semaphore::new(9)), Slots::new(2, 1, Ledger::default()), Instant::now());
+            (Arc::new(Semaphore::new(9)), Slots::new(2, 1, ResourceLedger::default()), Instant::now());
         assert_eq!(slots.capacity(), 2, "a slot each, and nothing is known of jobs");
         for job in ["a", "b"] {
             assert!(slots.assign(claimed(&permits, job, 1), now).is_some());
@@ -231,13 +231,13 @@ mod tests {
         assert_eq!(slots.capacity(), 0);
         assert!(slots.release(0, LONG).is_some());
         assert_eq!(slots.capacity(), 0, "jobs are long");
-        assert_eq!(Slots::new(3, 0, Ledger::default()).capacity(), 3);
+        assert_eq!(Slots::new(3, 0, ResourceLedger::default()).capacity(), 3);
     }
 
     #[test]
     fn slots_prefetch_very_short_jobs_in_groups() {
         let (permits, mut slots, now) =
-            (Arc::new(Semaphore::new(20)), Slots::new(1, 8, Ledger::default()), Instant::now());
+            (Arc::new(Semaphore::new(20)), Slots::new(1, 8, ResourceLedger::default()), Instant::now());
         assert!(slots.assign(claimed(&permits, "first", 1), now).is_some());
         assert!(slots.release(0, SHORT).is_none());
         assert_eq!(slots.capacity(), 9);
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn slots_never_prefetch_if_that_is_disabled() {
         let (permits, mut slots, now) =
-            (Arc::new(Semaphore::new(9)), Slots::new(1, 0, Ledger::default()), Instant::now());
+            (Arc::new(Semaphore::new(9)), Slots::new(1, 0, ResourceLedger::default()), Instant::now());
         assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         assert!(slots.release(0, SHORT).is_none());
         assert_eq!(slots.capacity(), 1);
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn slots_never_start_a_dismissed_claim_and_release_its_permit() {
         let (permits, mut slots, now) =
-            (Arc::new(Semaphore::new(4)), Slots::new(1, 3, Ledger::default()), Instant::now());
+            (Arc::new(Semaphore::new(4)), Slots::new(1, 3, ResourceLedger::default()), Instant::now());
         assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         for job in ["b", "c", "d"] {
             assert!(slots.assign(claimed(&permits, job, 1), now).is_none());
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn slots_never_start_withdrawn_claims_and_keep_the_order_of_others() {
         let (permits, mut slots, now) =
-            (Arc::new(Semaphore::new(5)), Slots::new(1, 4, Ledger::default()), Instant::now());
+            (Arc::new(Semaphore::new(5)), Slots::new(1, 4, ResourceLedger::default()), Instant::now());
         assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         for job in ["b", "c", "d"] {
             let mut claim = claimed(&permits, job, 3);
@@ -317,7 +317,7 @@ mod tests {
     fn slots_start_a_job_once_its_resources_are_free() {
         let mut quantities = Quantities::default();
         quantities.set(CPUS, 4 * HUNDREDTHS);
-        let ledger = Ledger::new(&Offer { quantities, ..Offer::default() });
+        let ledger = ResourceLedger::new(&Offer { quantities, ..Offer::default() });
         let (permits, mut slots, now) =
             (Arc::new(Semaphore::new(9)), Slots::new(9, 0, ledger), Instant::now());
         let (first, three) = allocated(slots.assign(wanting(&permits, "three", 3), now));
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn slots_start_a_job_that_never_fits_so_that_it_fails() {
         let (permits, mut slots, now) =
-            (Arc::new(Semaphore::new(9)), Slots::new(1, 0, Ledger::default()), Instant::now());
+            (Arc::new(Semaphore::new(9)), Slots::new(1, 0, ResourceLedger::default()), Instant::now());
         let start = slots.assign(wanting(&permits, "a", 1), now).unwrap();
         let resources = slots.job_resources(&start.claimed.job, start.allocation.as_ref()).unwrap();
         assert_eq!(resources.missing.unwrap(), "it needs cpus 1, and this worker offers 0");
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn slots_replace_a_waiting_claim_by_a_later_one() {
         let (permits, mut slots, now) =
-            (Arc::new(Semaphore::new(9)), Slots::new(1, 3, Ledger::default()), Instant::now());
+            (Arc::new(Semaphore::new(9)), Slots::new(1, 3, ResourceLedger::default()), Instant::now());
         assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         assert!(slots.assign(claimed(&permits, "b", 1), now).is_none());
         assert!(slots.assign(claimed(&permits, "b", 2), now).is_none());

@@ -158,7 +158,7 @@ mod tests {
     use agenix_client::ClientError;
 
     use super::{BlobHasher, CancelToken, ExecContext, MAX_UNREADABLE, Received, UnreadablePiece, Unstarted};
-    use crate::exec::{programs::Programs, spool::SpoolFile};
+    use crate::exec::{programs::OfferedPrograms, spool::SpoolFile};
 
     fn unreadable() -> ClientError {
         ClientError::Rejected("the blob store failed: no such file".into())
@@ -184,7 +184,7 @@ mod tests {
     #[tokio::test]
     async fn download_waits_while_the_disk_is_full() {
         let dir = tempfile::tempdir().unwrap();
-        let context = ExecContext::for_tests(dir.path(), Programs::find(OsStr::new(""), None));
+        let context = ExecContext::for_tests(dir.path(), OfferedPrograms::find(OsStr::new(""), None));
         let full = File::options().write(true).open("/dev/full").unwrap();
         let file = Arc::new(SpoolFile::from(full));
         let mut received = Received { file, hash: BlobHasher::default(), bytes: 0 };

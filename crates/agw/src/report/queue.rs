@@ -13,7 +13,7 @@ use crate::{
     exec::cancel::CancelToken,
     report::{
         batch_timer::BatchTimer,
-        reporter::{Reported, Reporter, StartReport},
+        reporter::{JobReporter, Reported, StartReport},
         upload::LargeOutputs,
     },
 };
@@ -27,7 +27,7 @@ pub(crate) struct FinishedJob {
     pub(crate) job_id: JobId,
     pub(crate) update: JobUpdate,
     pub(crate) large_outputs: LargeOutputs,
-    pub(crate) reporter: Reporter,
+    pub(crate) reporter: JobReporter,
     /// Progress report that is still in flight.
     pub(crate) under_way: Option<StartReport>,
     pub(crate) cancel: CancelToken,
@@ -104,7 +104,7 @@ mod tests {
     use super::{FinishedJob, ReportQueue};
     use crate::exec::cancel::CancelToken;
     use crate::report::{
-        batch_timer::BatchTimer, link::ReportLink, reporter::Reporter, upload::LargeOutputs,
+        batch_timer::BatchTimer, link::ReportLink, reporter::JobReporter, upload::LargeOutputs,
     };
 
     /// Reporter channel that never gets a connection.
@@ -117,7 +117,7 @@ mod tests {
             job_id: format!("job-{number}").parse().unwrap(),
             update: JobUpdate::default(),
             large_outputs: LargeOutputs::default(),
-            reporter: Reporter::new(NOWHERE.subscribe(), Arc::default()),
+            reporter: JobReporter::new(NOWHERE.subscribe(), Arc::default()),
             under_way: None,
             cancel: CancelToken::default(),
         }

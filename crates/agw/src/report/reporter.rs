@@ -43,7 +43,7 @@ const MAX_REFUSED: u32 = 3;
 /// A progress report in flight.
 pub(crate) type StartReport = JoinHandle<Result<(), ClientError>>;
 
-pub(crate) struct Reporter {
+pub(crate) struct JobReporter {
     current: watch::Receiver<Option<ReportLink>>,
     lost: Arc<Notify>,
 }
@@ -59,7 +59,7 @@ pub(crate) enum Reported {
 
 /// Kind of an error of the report of an end, by the reaction that helps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+enum ReportErrorKind {
     /// The job has ended, or belongs to another claim.
     NotOurs,
     /// agq does not have a blob that the report names.
@@ -73,7 +73,7 @@ enum Refusal {
     Other,
 }
 
-impl Refusal {
+impl ReportErrorKind {
     fn of(error: &ClientError) -> Self {
         let kind = match error {
             ClientError::Rejected(reason) if is_not_ours(reason) => return Self::NotOurs,
@@ -94,7 +94,7 @@ impl Refusal {
     }
 }
 
-impl Reporter {
+impl JobReporter {
     /// Creates a reporter for the connection in `current`. The reporter notifies `lost` when the
     /// connection is dead, because without a claim in flight only the next heartbeat would notice.
     pub(crate) fn new(current: watch::Receiver<Option<ReportLink>>, lost: Arc<Notify>) -> Self {
@@ -112,36 +112,36 @@ impl Reporter {
                 let Err(error) = connection.update_job_json(job_id, json.clone()).await else {
                     return Reported::Done;
                 };
-                match Refusal::of(&error) {
-                    Refusal::NotOurs => {
+                match ReportErrorKind::of(&error) {
+                    ReportErrorKind::NotOurs => {
                         warn!(%job_id, %error, "agq refused the report, and the job no longer belongs to this worker");
                         return Reported::Done;
                     }
-                    Refusal::BlobMissing => {
+                    ReportErrorKind::BlobMissing => {
                         warn!(%job_id, %error, "agq no longer has an output, which is sent again");
                         return Reported::BlobMissing;
                     }
-                    Refusal::Disconnected => {
+                    ReportErrorKind::Disconnected => {
                         debug!(%job_id, %error, "the report waits for a new connection");
                         self.report_lost_job();
                     }
-                    Refusal::TooLarge if most > 0 => {
+                    ReportErrorKind::TooLarge if most > 0 => {
                         most = if most > LEAST_UPDATE_BYTES { most / 4 } else { 0 };
                         warn!(%job_id, %error, most, "the report is too large for agq; sending it again with shorter output");
                         update = job_report::shrunk(update, most);
                         json = to_json(&update);
                         self.report_lost_job();
                     }
-                    Refusal::Temporary => {
+                    ReportErrorKind::Temporary => {
                         warn!(%job_id, %error, "the report will be sent again");
                         sleep(STORE_PAUSE).await;
                         continue;
                     }
-                    Refusal::TooLarge | Refusal::Other if refused == MAX_REFUSED => {
+                    ReportErrorKind::TooLarge | ReportErrorKind::Other if refused == MAX_REFUSED => {
                         error!(%job_id, %error, "agq does not accept the report, and the result of the job is lost");
                         return Reported::Done;
                     }
-                    Refusal::TooLarge | Refusal::Other => {
+                    ReportErrorKind::TooLarge | ReportErrorKind::Other => {
                         refused += 1;
                         warn!(%job_id, %error, "agq refused the report, which will be sent again");
                         sleep(STORE_PAUSE).await;
@@ -259,23 +259,23 @@ fn is_not_ours(reason: &str) -> bool {
 mod tests {
     use agenix_client::ClientError;
 
-    use super::{Refusal, is_not_ours};
+    use super::{ReportErrorKind, is_not_ours};
 
     #[test]
     fn report_is_dropped_only_if_the_job_is_not_ours() {
-        let of = |text: &str| Refusal::of(&ClientError::Rejected(text.into()));
-        assert_eq!(of("Job not found: job-1"), Refusal::NotOurs);
-        assert_eq!(of("Blob not found: d749"), Refusal::BlobMissing);
-        assert_eq!(of("Worker not registered: w1"), Refusal::Disconnected);
-        assert_eq!(of("Message too large: 9 bytes, and the maximum is 8"), Refusal::TooLarge);
-        assert_eq!(of("Too many commands: slow down"), Refusal::Temporary);
-        assert_eq!(of("the blob store failed: the disk is full"), Refusal::Temporary);
-        assert_eq!(of("Invalid job update: task_results is not an array"), Refusal::Other);
+        let of = |text: &str| ReportErrorKind::of(&ClientError::Rejected(text.into()));
+        assert_eq!(of("Job not found: job-1"), ReportErrorKind::NotOurs);
+        assert_eq!(of("Blob not found: d749"), ReportErrorKind::BlobMissing);
+        assert_eq!(of("Worker not registered: w1"), ReportErrorKind::Disconnected);
+        assert_eq!(of("Message too large: 9 bytes, and the maximum is 8"), ReportErrorKind::TooLarge);
+        assert_eq!(of("Too many commands: slow down"), ReportErrorKind::Temporary);
+        assert_eq!(of("the blob store failed: the disk is full"), ReportErrorKind::Temporary);
+        assert_eq!(of("Invalid job update: task_results is not an array"), ReportErrorKind::Other);
         let lost = ClientError::Unreachable { address: "a:1".into(), reason: "closed".into() };
-        assert_eq!(Refusal::of(&lost), Refusal::Disconnected);
+        assert_eq!(ReportErrorKind::of(&lost), ReportErrorKind::Disconnected);
         let away = ClientError::StoreFailed { address: "a:1".into(), reason: "it is away".into() };
-        assert_eq!(Refusal::of(&away), Refusal::Temporary);
-        assert_eq!(Refusal::of(&ClientError::Unexpected("a number".into())), Refusal::Other);
+        assert_eq!(ReportErrorKind::of(&away), ReportErrorKind::Temporary);
+        assert_eq!(ReportErrorKind::of(&ClientError::Unexpected("a number".into())), ReportErrorKind::Other);
     }
 
     #[test]

@@ -12,7 +12,7 @@ const MEBIBYTE: u64 = 1 << 20;
 
 /// Resources of this machine that this process may use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Machine {
+pub(crate) struct MachineResources {
     /// Processors, in hundredths.
     pub(crate) cpus: u64,
     /// Memory in bytes. `None` if this system cannot bound the memory of a job, or does not tell.
@@ -22,7 +22,7 @@ pub(crate) struct Machine {
     pub(crate) gpu_variables: GpuVariables,
 }
 
-impl Machine {
+impl MachineResources {
     /// Examines this machine. Affinity, control groups and the variables that hide GPUs count.
     pub(crate) fn examine() -> Self {
         let (gpus, gpu_variables) = gpus::found(Path::new("/"), |name| std::env::var(name).ok());
@@ -59,11 +59,11 @@ fn own_limit(system: &mut System) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::Machine;
+    use super::MachineResources;
 
     #[test]
     fn machine_has_a_processor_and_on_linux_memory() {
-        let machine = Machine::examine();
+        let machine = MachineResources::examine();
         assert!(machine.cpus >= 100 && machine.cpus.is_multiple_of(100), "{machine:?}");
         let has_memory = machine.memory.is_some_and(|bytes| bytes > 1 << 20);
         assert_eq!(has_memory, cfg!(target_os = "linux"), "{machine:?}");

@@ -5,5 +5,5 @@ mod machine;
 mod offer;
 
 pub(crate) use gpus::{AFTER_ROCR, CUDA_VISIBLE, GpuVariables, ROCR_VISIBLE};
-pub(crate) use machine::Machine;
+pub(crate) use machine::MachineResources;
 pub(crate) use offer::{DeclaredResource, Offer, parse};

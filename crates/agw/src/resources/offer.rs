@@ -6,7 +6,7 @@ use agenix_protocol::documents::{
 };
 use anyhow::{Context, bail};
 
-use super::{GpuVariables, Machine};
+use super::{GpuVariables, MachineResources};
 
 /// Maximum number of GPUs of a worker, each of which has an entry in memory.
 const MAX_GPUS: u64 = 10_000;
@@ -62,7 +62,7 @@ fn is_gpu(id: &str) -> bool {
 impl Offer {
     /// Returns the resources of `machine` with the amounts of `declared` instead of those of the
     /// same names. An amount of 0 withdraws a resource.
-    pub(crate) fn of(declared: &[DeclaredResource], machine: &Machine) -> anyhow::Result<Self> {
+    pub(crate) fn of(declared: &[DeclaredResource], machine: &MachineResources) -> anyhow::Result<Self> {
         let mut amounts = Quantities::default();
         amounts.set(CPUS, machine.cpus);
         amounts.set(MEMORY, machine.memory.unwrap_or_default());
@@ -102,14 +102,14 @@ fn first(count: u64, found: &[String]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Machine, Offer, parse};
+    use super::{MachineResources, Offer, parse};
 
-    fn machine() -> Machine {
+    fn machine() -> MachineResources {
         let gpus = vec!["1".into(), "3".into()];
-        Machine { cpus: 800, memory: Some(16 << 30), gpus, ..Machine::default() }
+        MachineResources { cpus: 800, memory: Some(16 << 30), gpus, ..MachineResources::default() }
     }
 
-    fn offer(declared: &[&str], machine: &Machine) -> Result<(String, Vec<String>), String> {
+    fn offer(declared: &[&str], machine: &MachineResources) -> Result<(String, Vec<String>), String> {
         let declared: Vec<_> = declared.iter().map(|text| parse(text).unwrap()).collect();
         let offer = Offer::of(&declared, machine).map_err(|error| format!("{error:#}"))?;
         Ok((offer.quantities.to_string(), offer.gpus))
@@ -128,7 +128,7 @@ mod tests {
         for (declared, named) in
             [("gpus=0,1", &["0", "1"][..]), ("gpus=5,", &["5"]), ("gpus=GPU-8932f937", &["GPU-8932f937"])]
         {
-            let (quantities, gpus) = offer(&[declared], &Machine::default()).unwrap();
+            let (quantities, gpus) = offer(&[declared], &MachineResources::default()).unwrap();
             assert_eq!(
                 (quantities, gpus),
                 (format!("gpus {}", named.len()), named.iter().map(|&id| id.into()).collect())
@@ -157,7 +157,7 @@ mod tests {
         let error = offer(&["a-b=1", "a_b=1"], &machine()).unwrap_err();
         assert!(error.starts_with("--resource: 'a-b' and 'a_b' are both AGX_RESOURCE_A_B"), "{error}");
         assert!(offer(&["a-b=1", "a_b=0"], &machine()).is_ok());
-        let without_memory = Machine { memory: None, ..machine() };
+        let without_memory = MachineResources { memory: None, ..machine() };
         assert!(offer(&["memory=1G"], &without_memory).unwrap_err().contains("cannot bound the memory"));
         assert_eq!(offer(&["memory=0"], &without_memory).unwrap().0, "cpus 8, gpus 2");
     }

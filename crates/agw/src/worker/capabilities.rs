@@ -16,7 +16,7 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use crate::exec::{helper_command, programs::Programs, sandbox::sandboxes::Sandboxes};
+use crate::exec::{helper_command, programs::OfferedPrograms, sandbox::sandboxes::Sandboxes};
 
 /// Maximum run time of one `--describe` command.
 const DESCRIBE_BOUND: Duration = Duration::from_secs(5);
@@ -27,7 +27,7 @@ const AT_ONCE: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FoundCapabilities {
-    pub(crate) programs: Programs,
+    pub(crate) programs: OfferedPrograms,
     /// Descriptions by the names of the units.
     pub(crate) descriptions: BTreeMap<String, String>,
 }
@@ -48,7 +48,7 @@ impl CapabilitySearch {
     /// Finds the programs, and runs `--describe` of each agentic unit.
     pub(crate) async fn look(self) -> FoundCapabilities {
         let Self { path, allowed, has_paths, sandboxes } = self;
-        let find = move || Programs::find(&path, allowed.as_deref()).with_paths(has_paths);
+        let find = move || OfferedPrograms::find(&path, allowed.as_deref()).with_paths(has_paths);
         let programs = tokio::task::spawn_blocking(find).await.unwrap_or_default();
         programs.warn_of_gaps();
         let descriptions = descriptions(programs.units(), sandboxes.as_ref()).await;

@@ -112,7 +112,7 @@ mod tests {
     use agenix_protocol::documents::{Challenge, ChallengeAnswer};
 
     use super::{PendingChallenges, answer};
-    use crate::exec::{programs::Programs, start::ExecContext};
+    use crate::exec::{programs::OfferedPrograms, start::ExecContext};
 
     fn challenge(id: &str, command: &str, args: &[&str]) -> Challenge {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
@@ -136,7 +136,7 @@ mod tests {
     #[tokio::test]
     async fn challenge_runs_only_offered_tools_and_returns_their_output() {
         let dir = tempfile::tempdir().unwrap();
-        let programs = Programs::find(OsStr::new("/usr/bin:/bin"), Some(&["sh".to_owned()]));
+        let programs = OfferedPrograms::find(OsStr::new("/usr/bin:/bin"), Some(&["sh".to_owned()]));
         let context = ExecContext::for_tests(dir.path(), programs);
         let output = answer(&challenge("a", "sh", &["-c", "echo 1.0; echo x >&2"]), &context).await;
         assert_eq!(output, ChallengeAnswer { exit_code: 0, output: "1.0\n".into() });

@@ -51,7 +51,8 @@ pub(crate) enum WorkerEnd {
     Forced,
 }
 
-pub(crate) struct Worker {
+/// Main loop of the worker: registers with agq and claims jobs, and repeats both after a loss.
+pub(crate) struct WorkerLoop {
     pub(crate) server: Server,
     pub(crate) registration: WorkerRegistration,
     /// Queues that jobs are claimed from. Each claim takes from the first queue that has a job.
@@ -79,7 +80,7 @@ enum RegistrationEnd {
     Ended(WorkerEnd),
 }
 
-impl Worker {
+impl WorkerLoop {
     /// Works until a signal or agq ends the worker. An error: agq refused the first registration.
     pub(crate) async fn run(mut self) -> Result<WorkerEnd, ClientError> {
         let look = self.lifecycle.search().look();

@@ -41,7 +41,7 @@ use self::{
 };
 use crate::{
     clock::now,
-    exec::{program_file::ProgramFiles, programs::Programs, sandbox::sandboxes::Sandboxes},
+    exec::{program_file::ProgramFiles, programs::OfferedPrograms, sandbox::sandboxes::Sandboxes},
 };
 
 /// Exit code of a refused task: EX_CONFIG of sysexits.h, after which agq does not retry the job.
@@ -284,7 +284,7 @@ impl AdmissionControl {
         &self,
         plan: &Arc<Plan>,
         input: &RawValue,
-        programs: &Programs,
+        programs: &OfferedPrograms,
     ) -> Result<Allowed, AdmissionRefusal> {
         if self.file.is_none() && plan.inputs.is_empty() {
             return Ok(Allowed::default());
@@ -309,7 +309,7 @@ impl AdmissionControl {
         &self,
         program: &str,
         args: &[String],
-        programs: &Programs,
+        programs: &OfferedPrograms,
     ) -> Result<(), String> {
         let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
         let Some(policy) = &*policy else { return Ok(()) };

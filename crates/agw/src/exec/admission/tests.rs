@@ -7,7 +7,7 @@ use agenix_protocol::documents::{Plan, parse};
 use serde_json::value::RawValue;
 
 use super::{AdmissionControl, AdmissionRefusal, Allowed, AskedPlans, TrustSettings, denied::Denied};
-use crate::exec::programs::Programs;
+use crate::exec::programs::OfferedPrograms;
 
 const POLICY: &str = r#"
 version = 1
@@ -48,7 +48,7 @@ fn reason(refusal: AdmissionRefusal) -> String {
 fn worker_without_a_policy_admits_every_plan() {
     let plan = plan(r#"{"task_number": 1, "command": "sh", "args": ["-c", "id"]}"#);
     assert_eq!(
-        AdmissionControl::default().admit(&plan, raw("{}"), &Programs::default()),
+        AdmissionControl::default().admit(&plan, raw("{}"), &OfferedPrograms::default()),
         Ok(Allowed::default())
     );
 }
@@ -58,7 +58,7 @@ fn worker_refuses_what_its_policy_does_not_allow() {
     let dir = tempfile::tempdir().unwrap();
     let admission = admission(dir.path(), POLICY);
     let refused = |tasks: &str| {
-        let refusal = admission.admit(&plan(tasks), raw("{}"), &Programs::default()).unwrap_err();
+        let refusal = admission.admit(&plan(tasks), raw("{}"), &OfferedPrograms::default()).unwrap_err();
         let (reason, results) = refusal.into_results();
         assert_eq!(results.len(), 1);
         assert_eq!(results[0].exit_code, 78, "agq does not retry it");
@@ -82,7 +82,7 @@ fn worker_checks_typed_inputs_again() {
     let dir = tempfile::tempdir().unwrap();
     let plan = typed(r#"{"task_number": 1, "command": "sort", "args": ["{{input.file}}"]}"#);
     for admission in [AdmissionControl::default(), admission(dir.path(), POLICY)] {
-        let admit = |input: &'static str| admission.admit(&plan, raw(input), &Programs::default());
+        let admit = |input: &'static str| admission.admit(&plan, raw(input), &OfferedPrograms::default());
         assert_eq!(admit(r#"{"file": "/data/a"}"#).map(|allowed| allowed.sandbox), Ok(None));
         for wrong in
             [r#"{"file": "/etc/passwd"}"#, r#"{"file": ["/data/a"]}"#, r#"{"file": "-o/data/a"}"#, "{}"]
@@ -101,8 +101,11 @@ fn worker_checks_typed_inputs_again() {
 fn policy_names_the_sandbox_profile_of_allowed_plans() {
     let dir = tempfile::tempdir().unwrap();
     let admission = admission(dir.path(), "version = 1\nprofile = \"builder\"\nuse = [\"cat\"]");
-    let sandbox =
-        admission.admit(&plan(r#"{"task_number": 1, "command": "cat"}"#), raw("{}"), &Programs::default());
+    let sandbox = admission.admit(
+        &plan(r#"{"task_number": 1, "command": "cat"}"#),
+        raw("{}"),
+        &OfferedPrograms::default(),
+    );
     assert_eq!(sandbox.unwrap().sandbox.unwrap().profile, "builder");
 }
 
@@ -113,7 +116,7 @@ fn allowed_plan_has_the_rules_and_the_digest_of_the_policy() {
     let plan = plan(
         r#"{"task_number": 1, "command": "cat"}, {"task_number": 2, "command": "sort", "args": ["-r"]}"#,
     );
-    let rules = admission.admit(&plan, raw("{}"), &Programs::default()).unwrap().rules.unwrap();
+    let rules = admission.admit(&plan, raw("{}"), &OfferedPrograms::default()).unwrap().rules.unwrap();
     assert_eq!(*rules.policy, *agenix_order::sha256(POLICY.as_bytes()));
     let names: Vec<_> = rules.rules.iter().map(|(number, rule)| (*number, rule.as_str())).collect();
     assert_eq!(names, [(1, "tools.cat"), (2, "tools.sort")]);
@@ -124,7 +127,7 @@ fn reload_applies_to_plans_that_were_judged_before() {
     let dir = tempfile::tempdir().unwrap();
     let admission = admission(dir.path(), POLICY);
     let plan = plan(r#"{"task_number": 1, "command": "cat"}"#);
-    let admit = || admission.admit(&plan, raw("{}"), &Programs::default());
+    let admit = || admission.admit(&plan, raw("{}"), &OfferedPrograms::default());
     assert!(admit().is_ok());
     fs::write(dir.path().join("policy.toml"), "version = 1").unwrap();
     assert_eq!(faults(&admission), [""; 0]);
@@ -168,7 +171,10 @@ fn reload_applies_the_trust_file_in_spite_of_a_wrong_policy_and_the_reverse() {
     assert!(faults.len() == 1 && faults[0].starts_with("trust file: "), "{faults:?}");
     assert_eq!(admission.trusted_profiles(), ["third"], "the file stays as it was");
     let cat = plan(r#"{"task_number": 1, "command": "cat"}"#);
-    assert!(admission.admit(&cat, raw("{}"), &Programs::default()).is_err(), "the policy is the new one");
+    assert!(
+        admission.admit(&cat, raw("{}"), &OfferedPrograms::default()).is_err(),
+        "the policy is the new one"
+    );
 }
 
 #[test]
@@ -199,7 +205,8 @@ fn program_is_the_file_that_the_policy_names() {
     let policy = format!("version = 1\n[tools.tool]\npath = '{path}'\nsha256 = '{sha256}'");
     let admission = admission(dir.path(), &policy);
     let plan = plan(r#"{"task_number": 1, "command": "tool"}"#);
-    let admit = |path: &OsStr| admission.admit(&plan, raw("{}"), &Programs::find(path, None)).map_err(reason);
+    let admit =
+        |path: &OsStr| admission.admit(&plan, raw("{}"), &OfferedPrograms::find(path, None)).map_err(reason);
     assert_eq!(admit(own.as_os_str()).map(|allowed| allowed.sandbox), Ok(None));
     let first = std::env::join_paths([&planted, &own]).unwrap();
     let shadowed = admit(&first).unwrap_err();

@@ -29,7 +29,7 @@ const HASHED_BYTES: usize = 256 * 1024;
 
 /// Key of the worker, and the programs whose SHA-256 is known.
 #[derive(Debug)]
-pub(crate) struct Provenance {
+pub(crate) struct ProvenanceSigner {
     key: SigningKey,
     programs: ProgramFiles,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Provenance {
 /// Digest of a stream that does not fit into the report.
 type LargeDigest = (u32, OutputStream, u64, DigestSet);
 
-impl Provenance {
+impl ProvenanceSigner {
     /// Reads the key in a file, which is made if it is missing.
     pub(crate) fn open(key: &Path) -> anyhow::Result<Arc<Self>> {
         Ok(Arc::new(Self { key: key_file::open(key)?, programs: ProgramFiles::default() }))

@@ -13,10 +13,10 @@ use agenix_protocol::{
     time::Timestamp,
 };
 
-use super::Provenance;
+use super::ProvenanceSigner;
 use crate::{
     clock::now,
-    exec::{programs::Programs, secrets::Patterns, stages::StageCommand},
+    exec::{programs::OfferedPrograms, secrets::Patterns, stages::StageCommand},
 };
 
 /// Maximum number of bytes of the command and the arguments in a statement.
@@ -25,7 +25,7 @@ const MAX_ARGV_BYTES: usize = 16 * 1024;
 /// Tasks of a job that have started.
 #[derive(Debug)]
 pub(crate) struct JobRecord {
-    pub(super) provenance: Arc<Provenance>,
+    pub(super) provenance: Arc<ProvenanceSigner>,
     /// Number of tasks of the plan.
     pub(super) task_count: u32,
     patterns: Option<Arc<Patterns>>,
@@ -44,7 +44,7 @@ pub(super) struct TaskRecord {
 impl JobRecord {
     /// Returns the record of a job before its first task. `patterns` are its secrets.
     pub(crate) fn new(
-        provenance: Arc<Provenance>,
+        provenance: Arc<ProvenanceSigner>,
         task_count: usize,
         patterns: Option<Arc<Patterns>>,
     ) -> Self {
@@ -53,7 +53,7 @@ impl JobRecord {
     }
 
     /// Records a task just before its start.
-    pub(crate) fn add(&self, command: &StageCommand, programs: &Programs) {
+    pub(crate) fn add(&self, command: &StageCommand, programs: &OfferedPrograms) {
         let hashed = |path: PathBuf| {
             let sha256 = self.provenance.programs.digest_of(&path).ok();
             (path, sha256)

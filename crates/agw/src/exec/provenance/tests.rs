@@ -8,10 +8,10 @@ use agenix_protocol::{
     documents::{CapturedOutput, JobDocument, TaskAdmission, TaskResult, parse},
 };
 
-use super::{JobRecord, Provenance};
+use super::{JobRecord, ProvenanceSigner};
 use crate::exec::{
     live_output::LargeOutput,
-    programs::Programs,
+    programs::OfferedPrograms,
     secrets::Patterns,
     spool::SpoolFile,
     stages::{StageCommand, Stderr, Stdin, Stdout},
@@ -47,10 +47,10 @@ async fn signed(
     large: Vec<LargeOutput>,
 ) -> Statement {
     let dir = tempfile::tempdir().unwrap();
-    let provenance = Provenance::open(&dir.path().join("key")).unwrap();
+    let provenance = ProvenanceSigner::open(&dir.path().join("key")).unwrap();
     let trust = format!("[workers.w1]\nkey = \"{}\"", provenance.public());
     let record = JobRecord::new(provenance, 1, patterns);
-    record.add(&command(args), &Programs::find(OsStr::new("/usr/bin:/bin"), None));
+    record.add(&command(args), &OfferedPrograms::find(OsStr::new("/usr/bin:/bin"), None));
     let mut results = [result];
     record.sign(&job(), Some("w1".parse().unwrap()), large, &mut results).await;
     let envelope = Envelope::from_document(results[0].provenance.as_ref().unwrap()).unwrap();

@@ -24,7 +24,7 @@ use crate::exec::{
     cancel::CancelToken,
     job_mark::JobMark,
     launch::Launcher,
-    programs::Programs,
+    programs::OfferedPrograms,
     secrets::Patterns,
     stages::{StageCommand, Stderr, Stdin, Stdout},
 };
@@ -65,7 +65,7 @@ fn launcher<'j>(mark: &'j JobMark, patterns: Option<&'j Arc<Patterns>>) -> Launc
 }
 
 fn context(spool: &Path) -> ExecContext {
-    ExecContext::for_tests(spool, Programs::find(OsStr::new("/usr/bin:/bin"), None))
+    ExecContext::for_tests(spool, OfferedPrograms::find(OsStr::new("/usr/bin:/bin"), None))
 }
 
 #[tokio::test]
