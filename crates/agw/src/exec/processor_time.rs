@@ -74,14 +74,14 @@ impl ProcessorLimit {
 pub(crate) struct ProcessorMeter {
     limit: ProcessorLimit,
     processors: u32,
-    scope: Scope,
+    measured: MeasuredProcesses,
     /// Milliseconds that the last look found.
     seen: AtomicU64,
 }
 
 /// Processes that a meter adds up.
 #[derive(Debug)]
-enum Scope {
+enum MeasuredProcesses {
     /// Children of this worker.
     Children {
         run: RunNumber,
@@ -111,19 +111,19 @@ impl ProcessorMeter {
         if !cfg!(target_os = "linux") {
             return Err("a limit of processor time holds only on Linux: use a worker there");
         }
-        let scope = match supervisor {
-            Some(pid) => Scope::Supervisor { pid, before: time_of_tree(vec![pid]) },
-            None => Scope::Children { run, ended: Mutex::default() },
+        let measured = match supervisor {
+            Some(pid) => MeasuredProcesses::Supervisor { pid, before: time_of_tree(vec![pid]) },
+            None => MeasuredProcesses::Children { run, ended: Mutex::default() },
         };
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let processors = u32::try_from(processors).unwrap_or(u32::MAX);
-        Ok(Self { limit, processors, scope, seen: AtomicU64::new(0) })
+        Ok(Self { limit, processors, measured, seen: AtomicU64::new(0) })
     }
 
     /// Counts a task that has ended. Counting the task again has no effect, because a stage waits
     /// for its tasks again each time that another one starts.
     pub(crate) fn add(&self, task_number: u32, used: &ResourceUse) {
-        if let Scope::Children { ended, .. } = &self.scope {
+        if let MeasuredProcesses::Children { ended, .. } = &self.measured {
             lock(ended).insert(task_number, processor_ms(used));
         }
     }
@@ -150,9 +150,9 @@ impl ProcessorMeter {
     }
 
     fn used(&self, leaders: &[LeaderProcess]) -> Duration {
-        match &self.scope {
-            Scope::Supervisor { pid, before } => time_of_tree(vec![*pid]).saturating_sub(*before),
-            Scope::Children { run, ended } => {
+        match &self.measured {
+            MeasuredProcesses::Supervisor { pid, before } => time_of_tree(vec![*pid]).saturating_sub(*before),
+            MeasuredProcesses::Children { run, ended } => {
                 let mut roots = process_table::adopted_of(*run);
                 roots.extend(leaders.iter().filter_map(LeaderProcess::running));
                 let ended: u64 = lock(ended).values().sum();

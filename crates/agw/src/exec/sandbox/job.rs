@@ -31,8 +31,8 @@ use tracing::warn;
 use super::{
     denials::denied,
     pool::SupervisorPool,
-    replies::{DueReplies, JobEnd},
-    supervisor::{Supervisor, ended_unexpectedly},
+    replies::{CleanedJob, DueReplies},
+    supervisor::{ReadySupervisor, ended_unexpectedly},
     task::{SandboxedTask, error_of},
 };
 use crate::exec::{
@@ -49,9 +49,9 @@ const ANSWER_TIME: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct JobSandbox {
     profile: Profile,
-    supervisor: Arc<Supervisor>,
+    supervisor: Arc<ReadySupervisor>,
     replies: DueReplies,
-    end: oneshot::Receiver<JobEnd>,
+    end: oneshot::Receiver<CleanedJob>,
     /// Programs of a job whose first task has not started.
     programs: Mutex<Option<Vec<String>>>,
     next_task: AtomicU32,
@@ -69,7 +69,7 @@ pub(crate) type StartedTask = (SandboxedTask, Vec<OwnedFd>);
 impl JobSandbox {
     /// Prepares a job in `supervisor` that may execute `programs`. It begins with its first task.
     pub(super) fn begin(
-        mut supervisor: Supervisor,
+        mut supervisor: ReadySupervisor,
         (profile, pool): (&Profile, Option<SupervisorPool>),
         programs: Vec<String>,
     ) -> io::Result<Self> {

@@ -13,14 +13,14 @@ use agenix_sandbox::{
 };
 use tracing::debug;
 
-use super::{scratch::ScratchRoot, supervisor::Supervisor};
+use super::{scratch::ScratchRoot, supervisor::ReadySupervisor};
 
 /// Supervisors by the name of their profile.
 #[derive(Debug, Clone)]
-pub(super) struct SupervisorPool(Arc<Pool>);
+pub(super) struct SupervisorPool(Arc<SupervisorPoolState>);
 
 #[derive(Debug)]
-struct Pool {
+struct SupervisorPoolState {
     /// Settings of all supervisors, apart from profile, scratch directory and control group.
     settings: Settings,
     root: ScratchRoot,
@@ -32,7 +32,7 @@ struct Pool {
 
 #[derive(Debug, Default)]
 struct WaitingSupervisors {
-    idle: Vec<Supervisor>,
+    idle: Vec<ReadySupervisor>,
     /// Number of spares that start.
     starting: u32,
 }
@@ -44,12 +44,18 @@ impl SupervisorPool {
         control_groups: Option<ControlGroups>,
         spares: u32,
     ) -> Self {
-        Self(Arc::new(Pool { settings, root, control_groups, spares, waiting: Mutex::default() }))
+        Self(Arc::new(SupervisorPoolState {
+            settings,
+            root,
+            control_groups,
+            spares,
+            waiting: Mutex::default(),
+        }))
     }
 
     /// Returns a supervisor that waits for a job of `profile`, or starts one. Starts a spare in the
     /// background if there are too few.
-    pub(super) async fn take(&self, profile: &Profile) -> Result<Supervisor, SupervisorError> {
+    pub(super) async fn take(&self, profile: &Profile) -> Result<ReadySupervisor, SupervisorError> {
         let idle = self.idle(profile);
         self.start_spare(profile);
         match idle {
@@ -64,7 +70,7 @@ impl SupervisorPool {
     }
 
     /// Returns a supervisor whose job has ended to the pool.
-    pub(super) fn put(&self, profile: &str, supervisor: Supervisor) {
+    pub(super) fn put(&self, profile: &str, supervisor: ReadySupervisor) {
         self.waiting().entry(profile.to_owned()).or_default().idle.push(supervisor);
     }
 
@@ -72,14 +78,14 @@ impl SupervisorPool {
     pub(super) fn shut_down(&self, bound: Duration) {
         let end = Instant::now() + bound;
         let all = std::mem::take(&mut *self.waiting());
-        let all: Vec<Supervisor> = all.into_values().flat_map(|waiting| waiting.idle).collect();
+        let all: Vec<ReadySupervisor> = all.into_values().flat_map(|waiting| waiting.idle).collect();
         // All connections are closed before the first wait.
         all.iter().for_each(|supervisor| supervisor.commands.close());
         all.into_iter().for_each(|supervisor| supervisor.end(end.saturating_duration_since(Instant::now())));
     }
 
     /// Returns a waiting supervisor. Drops those that have ended.
-    fn idle(&self, profile: &Profile) -> Option<Supervisor> {
+    fn idle(&self, profile: &Profile) -> Option<ReadySupervisor> {
         loop {
             let supervisor = self.waiting().get_mut(&profile.name)?.idle.pop()?;
             if supervisor.is_idle() {
@@ -89,11 +95,11 @@ impl SupervisorPool {
     }
 
     /// Starts a supervisor outside the pool.
-    pub(super) async fn start(&self, profile: &Profile) -> Result<Supervisor, SupervisorError> {
+    pub(super) async fn start(&self, profile: &Profile) -> Result<ReadySupervisor, SupervisorError> {
         let groups = self.0.control_groups.as_ref();
         let control_group = groups.map(|groups| groups.create(&profile.limits)).transpose()?.map(Arc::new);
         let settings = Settings { profile: profile.clone(), control_group, ..self.0.settings.clone() };
-        Supervisor::start(settings, &self.0.root).await
+        ReadySupervisor::start(settings, &self.0.root).await
     }
 
     fn start_spare(&self, profile: &Profile) {

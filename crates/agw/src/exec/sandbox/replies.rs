@@ -35,7 +35,7 @@ struct Due {
 }
 
 /// End of a job, with the connection for the next one.
-pub(super) type JobEnd = (Cleaned, Replies);
+pub(super) type CleanedJob = (Cleaned, Replies);
 
 impl DueReplies {
     /// Returns the receivers of the replies for `task`. They fail at once if the supervisor has
@@ -51,7 +51,7 @@ impl DueReplies {
     }
 
     /// Receives replies until the job has ended. Returns the receiver of the end.
-    pub(super) fn receive(&self, replies: Replies) -> io::Result<oneshot::Receiver<JobEnd>> {
+    pub(super) fn receive(&self, replies: Replies) -> io::Result<oneshot::Receiver<CleanedJob>> {
         let waiting = readable(replies)?;
         let (due, (sender, receiver)) = (self.clone(), oneshot::channel());
         tokio::spawn(async move {
@@ -67,7 +67,7 @@ impl DueReplies {
     }
 
     /// Returns `None` if the supervisor ends before the job.
-    async fn until_cleaned(&self, mut waiting: AsyncFd<Replies>) -> Result<Option<JobEnd>, ReceiveError> {
+    async fn until_cleaned(&self, mut waiting: AsyncFd<Replies>) -> Result<Option<CleanedJob>, ReceiveError> {
         loop {
             let mut ready = waiting.readable_mut().await?;
             let received = ready.get_inner_mut().try_receive();

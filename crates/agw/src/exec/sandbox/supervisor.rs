@@ -35,7 +35,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Supervisor that has set up its confinement. The drop ends it and all its processes.
 #[derive(Debug)]
-pub(super) struct Supervisor {
+pub(super) struct ReadySupervisor {
     pub(super) commands: Commands,
     /// `None` while a job receives the replies, and after its end.
     pub(super) replies: Option<Replies>,
@@ -45,7 +45,7 @@ pub(super) struct Supervisor {
     memory_events: Option<MemoryEvents>,
 }
 
-impl Supervisor {
+impl ReadySupervisor {
     /// Starts a supervisor, and waits until its confinement is complete. `settings` lack the
     /// scratch directory.
     pub(super) async fn start(settings: Settings, root: &ScratchRoot) -> Result<Self, SupervisorError> {
@@ -108,7 +108,7 @@ impl Supervisor {
     }
 }
 
-impl Drop for Supervisor {
+impl Drop for ReadySupervisor {
     fn drop(&mut self) {
         self.commands.close();
     }

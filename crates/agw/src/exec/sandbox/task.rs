@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{
     replies::StartAnswer,
-    supervisor::{Supervisor, ended_unexpectedly, killed_for_memory},
+    supervisor::{ReadySupervisor, ended_unexpectedly, killed_for_memory},
 };
 use crate::exec::{ended::Ended, out_of_memory, resource_wait};
 
@@ -25,14 +25,14 @@ const ANSWER_TIME: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct SandboxedTask {
     pub(super) task: u32,
-    pub(super) supervisor: Arc<Supervisor>,
+    pub(super) supervisor: Arc<ReadySupervisor>,
     /// Answer to the start, until it has arrived. Most tasks do not wait for it, because the next
     /// task of a pipeline can start before.
     pub(super) start: Option<oneshot::Receiver<StartAnswer>>,
     pub(super) end: oneshot::Receiver<TaskExit>,
     pub(super) started: Instant,
     pub(super) timeout: Duration,
-    /// [`Supervisor::oom_kills`] before the start. `None` also once the worker ends the task.
+    /// [`ReadySupervisor::oom_kills`] before the start. `None` also once the worker ends the task.
     pub(super) oom_kills: Option<u64>,
     /// True once the timeout of the task is over, which then is the cause of its end.
     pub(super) timed_out: bool,

@@ -48,13 +48,13 @@ impl TryFrom<toml::Value> for SecretTable {
     fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
-        struct Fields {
+        struct SecretTableFields {
             tools: BTreeSet<String>,
             file: Option<PathBuf>,
             env: Option<String>,
         }
-        let fields = value.try_into::<Fields>();
-        let Fields { tools, file, env } = fields.map_err(|_may_show_the_secret| {
+        let fields = value.try_into::<SecretTableFields>();
+        let SecretTableFields { tools, file, env } = fields.map_err(|_may_show_the_secret| {
             "a secret is a table with a list `tools` and a text `file` or `env`, and nothing else; the \
              file or the variable has its value"
         })?;
@@ -64,20 +64,20 @@ impl TryFrom<toml::Value> for SecretTable {
 
 /// Place of a secret.
 #[derive(Debug, PartialEq, Eq)]
-enum Source {
+enum SecretSource {
     File(PathBuf),
     Variable(String),
 }
 
 #[derive(Debug)]
-struct Secret {
-    source: Source,
+struct SecretDefinition {
+    source: SecretSource,
     tools: BTreeSet<String>,
 }
 
 /// Secrets of the worker by name.
 #[derive(Debug)]
-pub(crate) struct Secrets(BTreeMap<String, Secret>);
+pub(crate) struct Secrets(BTreeMap<String, SecretDefinition>);
 
 /// Reason for which a task does not get a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -111,11 +111,11 @@ impl Secrets {
     pub(crate) fn of(tables: BTreeMap<String, SecretTable>) -> anyhow::Result<Option<Self>> {
         let secret = |(name, SecretTable { tools, file, env }): (String, SecretTable)| {
             let source = match (file, env) {
-                (Some(file), None) if file.is_absolute() => Source::File(file),
+                (Some(file), None) if file.is_absolute() => SecretSource::File(file),
                 (Some(file), None) => {
                     anyhow::bail!("secrets.{name}.file is '{}': give an absolute path", file.display())
                 }
-                (None, Some(env)) => Source::Variable(env),
+                (None, Some(env)) => SecretSource::Variable(env),
                 _ => anyhow::bail!("secrets.{name} needs one of file and env"),
             };
             if !is_secret_name(&name) {
@@ -128,7 +128,7 @@ impl Secrets {
                 anyhow::bail!("secrets.{name}: {reason}");
             }
             source.warn_if_exposed(&name);
-            Ok((name, Secret { source, tools }))
+            Ok((name, SecretDefinition { source, tools }))
         };
         let secrets = tables.into_iter().map(secret).collect::<anyhow::Result<BTreeMap<_, _>>>()?;
         Ok((!secrets.is_empty()).then_some(Self(secrets)))
@@ -136,7 +136,7 @@ impl Secrets {
 
     /// Returns the tags that tell agq which tools get which secret.
     pub(crate) fn tags(&self) -> impl Iterator<Item = String> {
-        let tags = |(name, secret): (&String, &Secret)| {
+        let tags = |(name, secret): (&String, &SecretDefinition)| {
             secret.tools.iter().map(|tool| secret_tag(name, tool)).collect::<Vec<_>>()
         };
         self.0.iter().flat_map(tags)
@@ -145,8 +145,8 @@ impl Secrets {
     /// Returns the variables of agw that are secrets, which no child inherits.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
         self.0.values().filter_map(|secret| match &secret.source {
-            Source::Variable(name) => Some(name.as_str()),
-            Source::File(_) => None,
+            SecretSource::Variable(name) => Some(name.as_str()),
+            SecretSource::File(_) => None,
         })
     }
 
@@ -159,7 +159,7 @@ impl Secrets {
     }
 }
 
-impl Source {
+impl SecretSource {
     /// Returns the secret without a line feed at its end. The reason of an error has no part of the
     /// secret, and no path.
     fn read(&self) -> Result<Vec<u8>, String> {
