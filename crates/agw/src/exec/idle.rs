@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep};
 use crate::exec::spool::SpoolFile;
 
 /// Bounds of the interval between two looks at the sizes.
-const SHORTEST: Duration = Duration::from_millis(10);
-const LONGEST: Duration = Duration::from_secs(1);
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
+const MAX_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Output of one task, of which only the size counts.
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl LastChange {
 pub(crate) async fn idle(outputs: &[Arc<WrittenOutput>], limit: Option<Duration>) {
     let Some(limit) = limit else { return pending().await };
     let sizes = || outputs.iter().map(|output| output.bytes()).collect::<Vec<_>>();
-    let interval = (limit / 10).clamp(SHORTEST, LONGEST);
+    let interval = (limit / 10).clamp(MIN_INTERVAL, MAX_INTERVAL);
     let mut last = LastChange { sizes: sizes(), since: Instant::now() };
     loop {
         let left = last.left(sizes(), Instant::now(), limit);

@@ -13,8 +13,8 @@ mod linux {
     use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
     use tracing::debug;
 
-    /// Lowest limit of the worker in microseconds, about twelve days: tasks may set lower limits.
-    const LEAST: u64 = 1 << 40;
+    /// Minimum limit of the worker in microseconds, about twelve days: tasks may set lower limits.
+    const MIN_LIMIT: u64 = 1 << 40;
     /// Limits of a worker that starts without a limit.
     const WITHOUT_LIMIT: Range<u64> = (1 << 62)..(1 << 63);
     /// Label of the line in `/proc/PID/limits`.
@@ -47,14 +47,14 @@ mod linux {
     /// Returns a limit that the hard limit `maximum` allows.
     fn chosen(maximum: Option<u64>, random: u64) -> Option<u64> {
         let allowed = maximum.map_or(WITHOUT_LIMIT, |maximum| maximum / 2..maximum);
-        (allowed.start >= LEAST).then(|| allowed.start + random % (allowed.end - allowed.start))
+        (allowed.start >= MIN_LIMIT).then(|| allowed.start + random % (allowed.end - allowed.start))
     }
 
     /// Returns true if `pid` has its limit from this worker. False without a limit of the worker.
     pub(crate) fn is_inherited_by(pid: Pid) -> bool {
         let Some(ours) = OURS.get() else { return false };
         // A worker below this one lowers the limit further.
-        of(pid).is_some_and(|limit| (LEAST..=*ours).contains(&limit))
+        of(pid).is_some_and(|limit| (MIN_LIMIT..=*ours).contains(&limit))
     }
 
     /// Returns the limit of this worker.
@@ -77,7 +77,7 @@ mod linux {
     mod tests {
         use rustix::process::getpid;
 
-        use super::{LEAST, begin, chosen, hard_limit, is_inherited_by};
+        use super::{MIN_LIMIT, begin, chosen, hard_limit, is_inherited_by};
 
         #[test]
         fn limit_is_below_the_limit_of_an_outer_worker() {
@@ -86,8 +86,8 @@ mod linux {
             for random in [0, 1, u64::MAX] {
                 assert!((outer / 2..outer).contains(&chosen(Some(outer), random).unwrap()));
             }
-            assert_eq!(chosen(Some(2 * LEAST - 1), 0), None);
-            assert_eq!(chosen(Some(2 * LEAST), 0), Some(LEAST));
+            assert_eq!(chosen(Some(2 * MIN_LIMIT - 1), 0), None);
+            assert_eq!(chosen(Some(2 * MIN_LIMIT), 0), Some(MIN_LIMIT));
         }
 
         #[test]

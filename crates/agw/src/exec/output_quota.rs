@@ -31,12 +31,12 @@ pub(crate) enum QuotaCheck {
     Exceeds(String),
 }
 
-/// Write speed in bytes per second that no program exceeds.
-const FASTEST: u64 = 4 << 30;
-const SHORTEST_WAIT: Duration = Duration::from_millis(1);
-/// Shortest interval without output: other programs may fill the disk of a long job.
-const SHORTEST_WAIT_OF_EMPTY: Duration = Duration::from_millis(5);
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// Maximum speed in bytes per second at which a program writes.
+const MAX_WRITE_SPEED: u64 = 4 << 30;
+const MIN_WAIT: Duration = Duration::from_millis(1);
+/// Minimum interval without output: other programs may fill the disk of a long job.
+const MIN_WAIT_OF_EMPTY: Duration = Duration::from_millis(5);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
 impl Quota {
     /// Judges a job whose output takes `used` bytes of the spool.
@@ -63,7 +63,7 @@ impl Quota {
 
     /// Judges a job by the number of bytes that its tasks have written.
     pub(crate) fn check_budget(&self, written: impl FnOnce() -> u64) -> QuotaCheck {
-        let Some(most) = self.of_budget else { return QuotaCheck::Fits(LONGEST_WAIT) };
+        let Some(most) = self.of_budget else { return QuotaCheck::Fits(MAX_WAIT) };
         let written = written();
         if written > most {
             return QuotaCheck::Exceeds(format!(
@@ -78,14 +78,14 @@ impl Quota {
 /// Returns half of the shortest time in which a program can write the `left` bytes, if it has
 /// written `used` bytes.
 fn wait_for(left: u64, used: u64) -> Duration {
-    let wait = Duration::from_micros(left / (2 * FASTEST / 1_000_000));
-    let shortest = if used == 0 { SHORTEST_WAIT_OF_EMPTY } else { SHORTEST_WAIT };
-    wait.clamp(shortest, LONGEST_WAIT)
+    let wait = Duration::from_micros(left / (2 * MAX_WRITE_SPEED / 1_000_000));
+    let min_wait = if used == 0 { MIN_WAIT_OF_EMPTY } else { MIN_WAIT };
+    wait.clamp(min_wait, MAX_WAIT)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{DiskSpace, LONGEST_WAIT, Quota, QuotaCheck, SHORTEST_WAIT};
+    use super::{DiskSpace, MAX_WAIT, MIN_WAIT, Quota, QuotaCheck};
 
     const MB: u64 = 1_000_000;
     const QUOTA: Quota = Quota { of_job: 16_000 * MB, reserve: 1_000 * MB, of_budget: None };
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn quota_ends_a_job_above_its_limit() {
-        assert_eq!(wait(16_000 * MB, 900_000 * MB, 999_000 * MB), Some(SHORTEST_WAIT));
+        assert_eq!(wait(16_000 * MB, 900_000 * MB, 999_000 * MB), Some(MIN_WAIT));
         assert_eq!(wait(16_001 * MB, 900_000 * MB, 999_000 * MB), None);
     }
 
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn quota_is_checked_more_often_as_space_shrinks() {
-        assert!(wait(0, 500_000 * MB, 999_000 * MB).unwrap() > LONGEST_WAIT / 2);
+        assert!(wait(0, 500_000 * MB, 999_000 * MB).unwrap() > MAX_WAIT / 2);
         let small = wait(0, 64 * MB, 64 * MB).unwrap();
         assert!(small < std::time::Duration::from_millis(10), "{small:?}");
         assert!(wait(30 * MB, 34 * MB, 64 * MB).unwrap() < small);
@@ -123,8 +123,8 @@ mod tests {
     #[test]
     fn budget_ends_a_job_that_writes_more_than_its_share() {
         let bounded = Quota { of_budget: Some(1_000), ..QUOTA };
-        assert_eq!(QUOTA.check_budget(|| u64::MAX), QuotaCheck::Fits(LONGEST_WAIT));
-        assert_eq!(bounded.check_budget(|| 1_000), QuotaCheck::Fits(SHORTEST_WAIT));
+        assert_eq!(QUOTA.check_budget(|| u64::MAX), QuotaCheck::Fits(MAX_WAIT));
+        assert_eq!(bounded.check_budget(|| 1_000), QuotaCheck::Fits(MIN_WAIT));
         assert!(
             matches!(bounded.check_budget(|| 1_001), QuotaCheck::Exceeds(text) if text.contains("may write 1000"))
         );

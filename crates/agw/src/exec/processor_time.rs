@@ -20,8 +20,8 @@ use rustix::process::Pid;
 use crate::exec::{job_mark::RunNumber, output_quota::QuotaCheck, process_table};
 
 /// Bounds of the interval between two looks.
-const SHORTEST: Duration = Duration::from_millis(20);
-const LONGEST: Duration = Duration::from_secs(1);
+const MIN_INTERVAL: Duration = Duration::from_millis(20);
+const MAX_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum processor time of all tasks of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl ProcessorLimit {
     /// The job ends before it exceeds the limit: the last processes run on for one interval, and
     /// for the time of their end.
     fn check(&self, used: Duration, processors: u32) -> QuotaCheck {
-        let margin = (SHORTEST * 2 * processors).min(self.time / 10);
+        let margin = (MIN_INTERVAL * 2 * processors).min(self.time / 10);
         let left = self.time.saturating_sub(used + margin);
         if left.is_zero() {
             let (used, time) = (used.as_secs_f64(), self.time.as_secs_f64());
@@ -65,7 +65,7 @@ impl ProcessorLimit {
                 "the tasks of the job took {used:.2} s of processor time, and {permits} {time:.2} s: {advice}"
             ));
         }
-        QuotaCheck::Fits((left / processors.max(1)).clamp(SHORTEST, LONGEST))
+        QuotaCheck::Fits((left / processors.max(1)).clamp(MIN_INTERVAL, MAX_INTERVAL))
     }
 }
 
@@ -219,7 +219,7 @@ fn time_of_tree(roots: Vec<Pid>) -> Duration {
 mod tests {
     use std::time::Duration;
 
-    use super::{LONGEST, LimitSource, ProcessorLimit, SHORTEST};
+    use super::{LimitSource, MAX_INTERVAL, MIN_INTERVAL, ProcessorLimit};
     #[cfg(target_os = "linux")]
     use super::{ProcessorMeter, ResourceUse, TaskResult};
     #[cfg(target_os = "linux")]
@@ -239,11 +239,11 @@ mod tests {
 
     #[test]
     fn job_ends_before_it_exceeds_its_processor_time() {
-        assert_eq!(wait(600, 0, 4), Some(LONGEST));
+        assert_eq!(wait(600, 0, 4), Some(MAX_INTERVAL));
         assert_eq!(wait(10, 9_039, 4), Some(Duration::from_micros(200_250)), "all processors may be busy");
-        assert_eq!(wait(10, 9_839, 4), Some(SHORTEST));
+        assert_eq!(wait(10, 9_839, 4), Some(MIN_INTERVAL));
         assert_eq!(wait(10, 9_840, 4), None);
-        assert_eq!(wait(1, 899, 64), Some(SHORTEST), "the margin is a tenth at the most");
+        assert_eq!(wait(1, 899, 64), Some(MIN_INTERVAL), "the margin is a tenth at the most");
         assert_eq!(wait(1, 900, 64), None);
     }
 

@@ -17,12 +17,12 @@ use crate::{clock, exec::cancel::CancelToken};
 /// First wait of a job; each further wait is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 /// Maximum of one wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Duration after which a shortage lasts if all jobs wait, because none will release the resource.
 const LASTING: Duration = Duration::from_secs(30);
 /// Interval between two checks whether a shortage lasts.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Duration of a shortage after a failed start, longer than the [`LONGEST_WAIT`] between starts.
+/// Duration of a shortage after a failed start, longer than the [`MAX_WAIT`] between starts.
 const CURRENT: Duration = Duration::from_secs(3);
 
 /// Returns true if `error` reports a resource limit of a process, a user or the machine.
@@ -116,7 +116,7 @@ impl WaitGuard<'_> {
         state.reason = error.to_string();
         drop(state);
         let wait = self.next;
-        self.next = (wait * 2).min(LONGEST_WAIT);
+        self.next = (wait * 2).min(MAX_WAIT);
         wait
     }
 }

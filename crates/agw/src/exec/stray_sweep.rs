@@ -38,8 +38,8 @@ const BOUND: Duration = Duration::from_secs(5);
 const ROUNDS: u32 = 50;
 /// Time until a process that is in exec(2) has a readable environment.
 const EXEC_TIME: Duration = Duration::from_millis(1);
-/// Longest interval between two checks whether killed processes have ended.
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// Maximum interval between two checks whether killed processes have ended.
+const MAX_PAUSE: Duration = Duration::from_millis(20);
 
 static SEEN: Mutex<SeenProcesses> = Mutex::new(SeenProcesses { unmarked: Vec::new(), unended: Vec::new() });
 
@@ -112,7 +112,7 @@ pub(crate) async fn end() -> Vec<UnendedProcess> {
         let mut pause = Duration::from_millis(1);
         while !found.killed.iter().all(StrayProcess::has_ended) && Instant::now() < end {
             sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
         found.killed.iter().for_each(StrayProcess::reap);
         if Instant::now() >= end {

@@ -23,8 +23,8 @@ use crate::exec::process_table::children_of;
 
 /// Maximum wait for killed children.
 pub(crate) const MAX_ABANDONED_WAIT: Duration = Duration::from_secs(5);
-/// Longest interval between two looks at killed children.
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// Maximum interval between two looks at killed children.
+const MAX_PAUSE: Duration = Duration::from_millis(20);
 
 /// Children that this worker has started and has not reaped.
 static CHILDREN: Mutex<Children> = Mutex::new(Children { ours: BTreeSet::new(), abandoned: Vec::new() });
@@ -151,7 +151,7 @@ pub(crate) async fn wait_for_abandoned() {
             return;
         }
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Size limit below which a report leaves out the task results.
-const LEAST_UPDATE_BYTES: usize = 4096;
+const MIN_UPDATE_BYTES: usize = 4096;
 /// Pause after an error of agq's store, because a full disk may be temporary.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// Delay of the first progress report. agq shows every claimed job as running before it.
@@ -126,7 +126,7 @@ impl JobReporter {
                         self.report_lost_job();
                     }
                     ReportErrorKind::TooLarge if most > 0 => {
-                        most = if most > LEAST_UPDATE_BYTES { most / 4 } else { 0 };
+                        most = if most > MIN_UPDATE_BYTES { most / 4 } else { 0 };
                         warn!(%job_id, %error, most, "the report is too large for agq; sending it again with shorter output");
                         update = job_report::shrunk(update, most);
                         json = to_json(&update);

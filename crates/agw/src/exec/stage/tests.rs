@@ -154,20 +154,20 @@ fn append_keeps_the_line_whole_and_cuts_earlier_text() {
 
 #[test]
 fn stderr_with_a_line_of_the_worker_has_it_in_its_file_and_in_its_result() {
-    const MOST: usize = 100;
-    for bytes in [0, 10, MOST - 5, MOST + 1] {
+    const MAX_BYTES: usize = 100;
+    for bytes in [0, 10, MAX_BYTES - 5, MAX_BYTES + 1] {
         let file = SpoolFile::from(tempfile::tempfile().unwrap());
         let text = if bytes == 0 { String::new() } else { "x".repeat(bytes) + "\n" };
         // The last line of the task has no line feed.
         file.write_all_at(text.trim_end().as_bytes(), 0).unwrap();
-        let kept = stderr_with("ended\n", Some(&file), MOST);
+        let kept = stderr_with("ended\n", Some(&file), MAX_BYTES);
         let mut whole = vec![0; usize::try_from(file.length()).unwrap()];
         file.read_exact_at(&mut whole, 0).unwrap();
         assert_eq!(String::from_utf8(whole.clone()).unwrap(), text + "ended\n");
         assert!(kept.bytes.ends_with(b"ended\n"), "{bytes}");
-        assert_eq!((kept.total, kept.is_truncated()), (whole.len() as u64, whole.len() > MOST));
+        assert_eq!((kept.total, kept.is_truncated()), (whole.len() as u64, whole.len() > MAX_BYTES));
     }
-    let without_file = stderr_with("ended\n", None, MOST);
+    let without_file = stderr_with("ended\n", None, MAX_BYTES);
     assert_eq!((without_file.bytes.as_slice(), without_file.total), (&b"ended\n"[..], 6));
-    assert_eq!(stderr_with("", None, MOST).total, 0);
+    assert_eq!(stderr_with("", None, MAX_BYTES).total, 0);
 }
