@@ -92,8 +92,8 @@ fn take_memory() -> ExitCode {
 }
 
 fn attack_all(targets: &Targets) -> io::Result<()> {
-    type Attack = fn(&Targets) -> io::Result<Vec<(&'static str, bool)>>;
-    let attacks: [(Property, Attack); 12] = [
+    type AttackFunction = fn(&Targets) -> io::Result<Vec<(&'static str, bool)>>;
+    let attacks: [(Property, AttackFunction); 12] = [
         (Property::FilesRead, files_read),
         (Property::FilesWrite, files_write),
         (Property::Exec, exec),
