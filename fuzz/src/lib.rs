@@ -33,7 +33,7 @@ pub use self::{
 
 /// A property of any bytes.
 #[derive(Debug, Clone, Copy)]
-pub struct Target {
+pub struct FuzzTarget {
     /// Its name: that of its corpus, and what `cargo fuzz run` calls it by.
     pub name: &'static str,
     /// Panics where the property does not hold of these bytes. Says whether something in them was
@@ -42,17 +42,17 @@ pub struct Target {
 }
 
 /// Every target.
-pub fn targets() -> [Target; 9] {
+pub fn targets() -> [FuzzTarget; 9] {
     [
-        Target { name: "resp_decoder", run: resp_decoder },
-        Target { name: "request_parser", run: request_parser },
-        Target { name: "plan_document", run: plan_document },
-        Target { name: "action_document", run: action_document },
-        Target { name: "job_update", run: job_update },
-        Target { name: "worker_documents", run: worker_documents },
-        Target { name: "sandbox_request", run: sandbox_request },
-        Target { name: "policy_argv", run: policy_argv },
-        Target { name: "order_envelope", run: order_envelope },
+        FuzzTarget { name: "resp_decoder", run: resp_decoder },
+        FuzzTarget { name: "request_parser", run: request_parser },
+        FuzzTarget { name: "plan_document", run: plan_document },
+        FuzzTarget { name: "action_document", run: action_document },
+        FuzzTarget { name: "job_update", run: job_update },
+        FuzzTarget { name: "worker_documents", run: worker_documents },
+        FuzzTarget { name: "sandbox_request", run: sandbox_request },
+        FuzzTarget { name: "policy_argv", run: policy_argv },
+        FuzzTarget { name: "order_envelope", run: order_envelope },
     ]
 }
 

@@ -4,13 +4,13 @@
 
 use std::{fs, panic::catch_unwind, path::Path};
 
-use agenix_fuzz::{Target, targets};
+use agenix_fuzz::{FuzzTarget, targets};
 use fastrand::Rng;
 
 /// How many mutations of its corpus each target sees.
 const MUTATIONS: usize = 6000;
 
-fn corpus(target: &Target) -> Vec<Vec<u8>> {
+fn corpus(target: &FuzzTarget) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
     let mut files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -18,7 +18,7 @@ fn corpus(target: &Target) -> Vec<Vec<u8>> {
 }
 
 /// Runs a target; where it panics, says on which bytes.
-fn run(target: &Target, bytes: &[u8]) -> bool {
+fn run(target: &FuzzTarget, bytes: &[u8]) -> bool {
     let ran = catch_unwind(|| (target.run)(bytes));
     ran.unwrap_or_else(|_| panic!("{} fails on b\"{}\"", target.name, bytes.escape_ascii()))
 }

@@ -20,7 +20,7 @@ pub struct Agq {
 
 /// Resource limit that the system enforces on an agq.
 #[derive(Debug, Clone, Copy)]
-pub enum Limit {
+pub enum ResourceLimit {
     /// Maximum number of bytes of each file, including the database and the log, as on a full disk.
     FileBytes(u64),
     /// Maximum number of file descriptors.
@@ -62,7 +62,7 @@ impl Agq {
 
     /// Starts agq again as [`Self::start_again`] does, within `limit` if there is one. Returns the
     /// reason if agq does not start.
-    pub fn try_start_again(&mut self, lab: &Lab, limit: Option<Limit>) -> Result<(), String> {
+    pub fn try_start_again(&mut self, lab: &Lab, limit: Option<ResourceLimit>) -> Result<(), String> {
         (self.child, self.port, self.http) = try_spawn(lab, (self.port, self.http), &self.args, limit)?;
         Ok(())
     }
@@ -118,7 +118,7 @@ fn try_spawn(
     lab: &Lab,
     (port, http): (u16, Option<u16>),
     args: &[String],
-    limit: Option<Limit>,
+    limit: Option<ResourceLimit>,
 ) -> Result<Spawned, String> {
     let log = File::options()
         .create(true)
@@ -172,11 +172,11 @@ fn try_spawn(
 
 /// Returns a command for a shell that sets `limit` and then becomes agq, because only a process
 /// itself can set its limits.
-fn limited(lab: &Lab, limit: Limit) -> Command {
+fn limited(lab: &Lab, limit: ResourceLimit) -> Command {
     let ulimit = match limit {
         // `sh` counts blocks of 512 bytes.
-        Limit::FileBytes(bytes) => format!("ulimit -f {}", bytes / 512),
-        Limit::Descriptors(count) => format!("ulimit -n {count}"),
+        ResourceLimit::FileBytes(bytes) => format!("ulimit -f {}", bytes / 512),
+        ResourceLimit::Descriptors(count) => format!("ulimit -n {count}"),
     };
     let mut command = lab.command("/bin/sh");
     command.arg("-c").arg(format!(r#"{ulimit} && exec "$0" "$@""#)).arg(lab.bin().join("agq"));

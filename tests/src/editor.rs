@@ -19,11 +19,11 @@ type Edit = Box<dyn FnMut(&mut Value) + Send>;
 /// A proxy on a port of its own. The drop closes the port. Connections end with their peers.
 pub struct Editor {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<EditorState>,
     accepting: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct EditorState {
     to: String,
     edit: Mutex<Edit>,
     is_closed: AtomicBool,
@@ -35,7 +35,7 @@ impl Editor {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
         let address = listener.local_addr().expect("a listener has an address");
         let edit: Mutex<Edit> = Mutex::new(Box::new(|_| {}));
-        let shared = Arc::new(Shared { to: to.to_owned(), edit, is_closed: AtomicBool::default() });
+        let shared = Arc::new(EditorState { to: to.to_owned(), edit, is_closed: AtomicBool::default() });
         let of_thread = Arc::clone(&shared);
         let accepting = Some(thread::spawn(move || accept(&listener, &of_thread)));
         Self { address, shared, accepting }
@@ -64,7 +64,7 @@ impl Drop for Editor {
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, shared: &Arc<EditorState>) {
     for client in listener.incoming().flatten() {
         if shared.is_closed.load(Ordering::Relaxed) {
             return;
@@ -89,7 +89,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream) {
 }
 
 /// Forwards replies, and changes the bulk strings that are jobs or their results.
-fn rewrite(shared: &Shared, from: &TcpStream, mut to: &TcpStream) -> std::io::Result<()> {
+fn rewrite(shared: &EditorState, from: &TcpStream, mut to: &TcpStream) -> std::io::Result<()> {
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
     loop {
@@ -112,7 +112,7 @@ fn rewrite(shared: &Shared, from: &TcpStream, mut to: &TcpStream) -> std::io::Re
     }
 }
 
-fn edited(shared: &Shared, bytes: Vec<u8>) -> Vec<u8> {
+fn edited(shared: &EditorState, bytes: Vec<u8>) -> Vec<u8> {
     let Ok(mut value) = serde_json::from_slice::<Value>(&bytes) else { return bytes };
     let has = |fields: [&str; 4]| fields.iter().all(|field| value.get(field).is_some());
     let is_ended = value.get("task_results").is_some_and(Value::is_array)

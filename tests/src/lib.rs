@@ -18,7 +18,7 @@ mod s3;
 mod schema;
 mod wait;
 
-pub use agq::{Agq, Limit};
+pub use agq::{Agq, ResourceLimit};
 pub use agw::Agw;
 pub use chat_server::{ChatAnswer, ChatRequest, ChatServer};
 pub use editor::Editor;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs};
 
 use agenix_harness::{
     binaries,
-    report::{Report, cargo, must},
+    report::{RunReport, cargo, must},
     tools,
 };
 use anyhow::{Context, bail};
@@ -21,7 +21,7 @@ const NAME_WIDTH: usize = 64;
 /// Runs the end-to-end tests of attacks, and prints their table. Returns an error if an attack has
 /// succeeded, or if a test has failed.
 pub(crate) fn run() -> anyhow::Result<()> {
-    let mut report = Report::default();
+    let mut report = RunReport::default();
     tools::cargo_tool(&mut report, "nextest")?;
     let bin = binaries::build_debug()?;
     let lines = tempfile::NamedTempFile::new()?;

@@ -49,17 +49,17 @@ fn current(index: &str) -> anyhow::Result<String> {
 }
 
 /// Part of a page below a heading.
-struct Section {
+struct PageSection {
     page: &'static str,
     heading: String,
     /// Text in one line, without the escapes of table cells.
     text: String,
 }
 
-fn sections_of(page: &'static str, text: &str) -> Vec<Section> {
+fn sections_of(page: &'static str, text: &str) -> Vec<PageSection> {
     let text = format!("\n{text}");
     let parts = text.split("\n## ").skip(1).filter_map(|part| part.split_once('\n'));
-    let section = |(heading, body): (&str, &str)| Section {
+    let section = |(heading, body): (&str, &str)| PageSection {
         page,
         heading: heading.to_owned(),
         text: body.split_whitespace().collect::<Vec<_>>().join(" ").replace("\\|", "|"),
@@ -67,7 +67,7 @@ fn sections_of(page: &'static str, text: &str) -> Vec<Section> {
     parts.map(section).collect()
 }
 
-impl Section {
+impl PageSection {
     /// Returns true if the heading names `command`.
     fn is_about(&self, command: &Command) -> bool {
         self.heading.split([' ', ',']).any(|word| word == command.name)
@@ -82,7 +82,7 @@ fn anchor(heading: &str) -> String {
 
 /// Returns the rows of all commands, grouped by page. Fails if no section has the syntax of a
 /// command.
-fn table(commands: &[&Command], sections: &[Section]) -> anyhow::Result<String> {
+fn table(commands: &[&Command], sections: &[PageSection]) -> anyhow::Result<String> {
     let mut placed = Vec::new();
     for command in commands {
         let call = format!("`{}`", format!("{} {}", command.name, command.syntax).trim_end());
@@ -103,7 +103,7 @@ fn table(commands: &[&Command], sections: &[Section]) -> anyhow::Result<String> 
     Ok(text)
 }
 
-fn row(section: &Section, command: &Command) -> String {
+fn row(section: &PageSection, command: &Command) -> String {
     let link = format!("[`{}`]({}.md#{})", command.name, section.page, anchor(&section.heading));
     let arguments = match command.syntax.replace('|', "\\|") {
         none if none.is_empty() => none,

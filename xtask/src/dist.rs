@@ -16,7 +16,7 @@ use std::{
 use agenix_harness::{
     binaries::{self, PROGRAMS},
     pgo,
-    report::{Report, cargo, must, root, tool},
+    report::{RunReport, cargo, must, root, tool},
     tools,
 };
 use anyhow::{Context, ensure};
@@ -26,7 +26,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Makes all files in the directory `out`.
 pub(crate) fn run(out: &Path) -> anyhow::Result<()> {
-    let mut report = Report::default();
+    let mut report = RunReport::default();
     let out = std::path::absolute(out)?;
     let changed = Command::new("git").args(["status", "--porcelain"]).current_dir(root()).output()?;
     ensure!(
@@ -61,7 +61,7 @@ pub(crate) fn run(out: &Path) -> anyhow::Result<()> {
 
 /// Tests the Debian package under systemd, with the programs in `bin`, which have the profile
 /// `checked`.
-pub(crate) fn test(report: &mut Report, bin: &Path) -> anyhow::Result<()> {
+pub(crate) fn test(report: &mut RunReport, bin: &Path) -> anyhow::Result<()> {
     manuals::make(bin)?;
     let out = tempfile::tempdir()?;
     match debian::package(report, None, out.path())? {
@@ -72,7 +72,7 @@ pub(crate) fn test(report: &mut Report, bin: &Path) -> anyhow::Result<()> {
 
 /// Builds static programs, PGO-optimised if possible, and returns the directory of the stripped
 /// ones.
-fn static_programs(report: &mut Report, target: &str) -> anyhow::Result<PathBuf> {
+fn static_programs(report: &mut RunReport, target: &str) -> anyhow::Result<PathBuf> {
     ensure!(cfg!(target_os = "linux"), "static programs are made on Linux");
     tools::debian_program(report, "musl-gcc", "musl-tools");
     let added = Command::new("rustup").args(["target", "add", target]).status();

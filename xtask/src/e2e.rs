@@ -4,7 +4,7 @@ use std::{path::Path, process::Command};
 
 use agenix_harness::{
     binaries,
-    report::{Report, cargo, must},
+    report::{RunReport, cargo, must},
     tools,
 };
 use e2e::{Postgres, SHARED};
@@ -12,7 +12,7 @@ use e2e::{Postgres, SHARED};
 /// Runs the end-to-end tests whose names contain `filter`, on redb and on PostgreSQL, with programs
 /// of the release build.
 pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
-    let mut report = Report::default();
+    let mut report = RunReport::default();
     let bin = binaries::build()?;
     binaries::build_fixtures()?;
     let stories = Stories { bin: &bin, profile: "dev", filter };
@@ -53,7 +53,7 @@ const WITHOUT_STORE: &str = "test(/^(ask|attacks|audit_chain|gigabyte|json|log_l
 pub(crate) const IN_VM: &str = "sandboxed_jobs::control_groups::";
 
 /// Runs the tests on redb, and the tests of several nodes.
-pub(crate) fn on_redb(report: &mut Report, stories: Stories<'_>) -> anyhow::Result<()> {
+pub(crate) fn on_redb(report: &mut RunReport, stories: Stories<'_>) -> anyhow::Result<()> {
     let cluster = tools::postgres(report);
     let nodes = if cluster.is_some() { "none()" } else { NODES };
     let browser = if tools::browser(report) { "none()" } else { BROWSER };
@@ -63,14 +63,14 @@ pub(crate) fn on_redb(report: &mut Report, stories: Stories<'_>) -> anyhow::Resu
 }
 
 /// Runs the tests on PostgreSQL, without those that do not depend on the store.
-pub(crate) fn on_postgres(report: &mut Report, stories: Stories<'_>) -> anyhow::Result<()> {
+pub(crate) fn on_postgres(report: &mut RunReport, stories: Stories<'_>) -> anyhow::Result<()> {
     let Some(cluster) = tools::postgres(report) else { return Ok(()) };
     let excluded = format!("{NODES} | {DATA_FILES} | {WITHOUT_STORE} | {BROWSER}");
     must(nextest(report, stories, &excluded, Some(&cluster))?.env("AGENIX_STORE", "postgres"))
 }
 
 fn nextest(
-    report: &mut Report,
+    report: &mut RunReport,
     Stories { bin, profile, filter }: Stories<'_>,
     excluded: &str,
     cluster: Option<&Postgres>,

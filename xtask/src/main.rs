@@ -27,11 +27,11 @@ use clap::{Args, Parser, Subcommand};
 #[command(bin_name = "cargo xtask")]
 struct Cli {
     #[command(subcommand)]
-    command: Option<Task>,
+    command: Option<XtaskCommand>,
 }
 
 #[derive(Subcommand)]
-enum Task {
+enum XtaskCommand {
     /// Run everything that CI runs
     Test,
     /// Run the end-to-end tests on the real binaries, on redb and on PostgreSQL
@@ -103,20 +103,20 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let done = match command {
-        Task::Test => test::run(),
-        Task::E2e { filter } => e2e::run(filter.as_deref()),
-        Task::Attacks => attacks::run(),
-        Task::Vm { filter } => vm::run(filter.as_deref()),
-        Task::Tidy => tidy::run(),
-        Task::CommandTable => command_table::run(),
-        Task::Demo => demo::run(),
-        Task::Simulate(seeds) => simulate::seeds(&seeds),
-        Task::Mutations { filter } => mutations::run(filter.as_deref()),
-        Task::CrashImages { every_byte } => simulate::crash_images(every_byte),
-        Task::Chaos(arguments) => exec("agenix-chaos", None, arguments),
-        Task::Dist { out } => dist::run(&out),
-        Task::Bench(arguments) => exec("agenix-bench", Some("bench"), arguments),
-        Task::Load(arguments) => exec("agenix-bench", Some("load"), arguments),
+        XtaskCommand::Test => test::run(),
+        XtaskCommand::E2e { filter } => e2e::run(filter.as_deref()),
+        XtaskCommand::Attacks => attacks::run(),
+        XtaskCommand::Vm { filter } => vm::run(filter.as_deref()),
+        XtaskCommand::Tidy => tidy::run(),
+        XtaskCommand::CommandTable => command_table::run(),
+        XtaskCommand::Demo => demo::run(),
+        XtaskCommand::Simulate(seeds) => simulate::seeds(&seeds),
+        XtaskCommand::Mutations { filter } => mutations::run(filter.as_deref()),
+        XtaskCommand::CrashImages { every_byte } => simulate::crash_images(every_byte),
+        XtaskCommand::Chaos(arguments) => exec("agenix-chaos", None, arguments),
+        XtaskCommand::Dist { out } => dist::run(&out),
+        XtaskCommand::Bench(arguments) => exec("agenix-bench", Some("bench"), arguments),
+        XtaskCommand::Load(arguments) => exec("agenix-bench", Some("load"), arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -131,7 +131,7 @@ fn main() -> ExitCode {
 mod tests {
     use clap::{CommandFactory, Parser};
 
-    use super::{Arguments, Cli, Task, tour};
+    use super::{Arguments, Cli, XtaskCommand, tour};
 
     #[test]
     fn tour_names_every_command() {
@@ -144,7 +144,9 @@ mod tests {
     #[test]
     fn options_after_bench_belong_to_the_benchmark() {
         let cli = Cli::try_parse_from(["xtask", "bench", "wire", "--quick", "--help"]).unwrap();
-        let Some(Task::Bench(Arguments { arguments })) = cli.command else { panic!("another command") };
+        let Some(XtaskCommand::Bench(Arguments { arguments })) = cli.command else {
+            panic!("another command")
+        };
         assert_eq!(arguments, ["wire", "--quick", "--help"]);
     }
 }

@@ -14,7 +14,7 @@ use std::{
 
 use agenix_harness::{
     binaries,
-    report::{Report, cargo, must, root, tool},
+    report::{RunReport, cargo, must, root, tool},
     tools,
 };
 use anyhow::{Context, bail, ensure};
@@ -154,7 +154,8 @@ fn run_crash_images(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> 
 /// Runs seeds on both stores, and those on two nodes if all pass. Returns the message of a failure.
 fn run_both_stores(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
     let simulation = build_simulation(tree, home)?;
-    let cluster = tools::postgres(&mut Report::default()).context("there is no PostgreSQL to mutate on")?;
+    let cluster =
+        tools::postgres(&mut RunReport::default()).context("there is no PostgreSQL to mutate on")?;
     let store = format!("--store={}", cluster.url());
     let on_both =
         first_failure(&simulation, &["differential", &store, "--seeds", &SEEDS_ON_STORES.to_string()])?;

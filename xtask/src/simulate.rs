@@ -5,7 +5,7 @@ use std::{fs::File, path::Path, process::Command, thread};
 
 use agenix_harness::{
     binaries,
-    report::{Report, must},
+    report::{RunReport, must},
     tools,
 };
 use anyhow::{Context, anyhow};
@@ -44,7 +44,7 @@ pub(crate) struct Seeds {
 /// Runs the seeds.
 pub(crate) fn seeds(seeds: &Seeds) -> anyhow::Result<()> {
     if seeds.differential {
-        let mut report = Report::default();
+        let mut report = RunReport::default();
         both_stores(&mut report, seeds.first, seeds.seeds, seeds.steps)?;
         report.print();
         return Ok(());
@@ -68,7 +68,7 @@ pub(crate) fn test() -> anyhow::Result<()> {
 
 /// Runs the seeds of `cargo xtask test` on both stores. The halves run at the same time, each with
 /// a PostgreSQL of its own, because agq and PostgreSQL wait for each other in a seed.
-pub(crate) fn test_both_stores(report: &mut Report) -> anyhow::Result<()> {
+pub(crate) fn test_both_stores(report: &mut RunReport) -> anyhow::Result<()> {
     let halves = (tools::postgres(report), tools::postgres(report));
     let (Some(first), Some(second)) = halves else { return Ok(()) };
     thread::scope(|scope| {
@@ -80,7 +80,7 @@ pub(crate) fn test_both_stores(report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// Runs seeds on redb and on a private PostgreSQL, and some of them on two nodes.
-fn both_stores(report: &mut Report, first: u64, seeds: u64, steps: u64) -> anyhow::Result<()> {
+fn both_stores(report: &mut RunReport, first: u64, seeds: u64, steps: u64) -> anyhow::Result<()> {
     let Some(cluster) = tools::postgres(report) else { return Ok(()) };
     on_cluster(&cluster, first, seeds, steps)
 }

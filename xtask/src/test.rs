@@ -10,7 +10,7 @@ use std::{
 use ::e2e::SHARED;
 use agenix_harness::{
     binaries,
-    report::{Report, cargo, must},
+    report::{RunReport, cargo, must},
     tools,
 };
 
@@ -24,7 +24,7 @@ use crate::{
 const CHECKED: &str = "checked";
 
 pub(crate) fn run() -> anyhow::Result<()> {
-    let mut report = Report::default();
+    let mut report = RunReport::default();
     report.step("format", |_| must(&mut cargo(&["fmt", "--all", "--check"])))?;
     report.step("tidy", |_| tidy::run())?;
     let bin = build(&mut report)?;
@@ -36,7 +36,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 }
 
 /// Checks the sources, and builds all programs and tests. Returns the directory of the programs.
-fn build(report: &mut Report) -> anyhow::Result<PathBuf> {
+fn build(report: &mut RunReport) -> anyhow::Result<PathBuf> {
     report.step("clippy", |_| {
         let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--locked"]);
         must(clippy.args(["--profile", CHECKED, "--", "--deny", "warnings"]))
@@ -50,7 +50,7 @@ fn build(report: &mut Report) -> anyhow::Result<PathBuf> {
     Ok(bin)
 }
 
-fn unit_tests(report: &mut Report) -> anyhow::Result<()> {
+fn unit_tests(report: &mut RunReport) -> anyhow::Result<()> {
     report.step("unit tests and store contract", |report| {
         tools::cargo_tool(report, "nextest")?;
         // The examples of policies run with the real tools, and under strace.
@@ -84,7 +84,7 @@ fn unit_tests(report: &mut Report) -> anyhow::Result<()> {
     })
 }
 
-fn simulations(report: &mut Report, bin: &Path) -> anyhow::Result<()> {
+fn simulations(report: &mut RunReport, bin: &Path) -> anyhow::Result<()> {
     report.step("simulated seeds", |_| simulate::test())?;
     report.step("seeds on both stores", simulate::test_both_stores)?;
     report.step("crash images and damage", |_| simulate::test_crash_images())?;
@@ -93,7 +93,7 @@ fn simulations(report: &mut Report, bin: &Path) -> anyhow::Result<()> {
     })
 }
 
-fn end_to_end_tests(report: &mut Report, bin: &Path) -> anyhow::Result<()> {
+fn end_to_end_tests(report: &mut RunReport, bin: &Path) -> anyhow::Result<()> {
     let stories = Stories { bin, profile: CHECKED, filter: None };
     report.step("end-to-end tests", |report| e2e::on_redb(report, stories))?;
     report.step("end-to-end tests on PostgreSQL", |report| e2e::on_postgres(report, stories))?;
@@ -103,7 +103,7 @@ fn end_to_end_tests(report: &mut Report, bin: &Path) -> anyhow::Result<()> {
 }
 
 /// Checks licences, bans and sources, and advisories if their database can be fetched.
-fn deny(report: &mut Report) -> anyhow::Result<()> {
+fn deny(report: &mut RunReport) -> anyhow::Result<()> {
     tools::cargo_tool(report, "deny")?;
     must(&mut cargo(&[
         "deny",

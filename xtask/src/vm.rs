@@ -11,7 +11,7 @@ use std::{
 
 use agenix_harness::{
     binaries,
-    report::{Report, cargo, must, root},
+    report::{RunReport, cargo, must, root},
     tools,
 };
 use anyhow::{Context, bail};
@@ -28,7 +28,7 @@ const FILE_SERVER: &str = "/usr/lib/qemu/virtiofsd";
 
 /// Runs the tests whose names contain `filter` with programs of the debug build.
 pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
-    let mut report = Report::default();
+    let mut report = RunReport::default();
     let bin = binaries::build_debug()?;
     let stories = Stories { bin: &bin, profile: "dev", filter: Some(filter.unwrap_or(IN_VM)) };
     test(&mut report, stories)?;
@@ -37,7 +37,7 @@ pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
 }
 
 /// Runs tests in a virtual machine, if one can start.
-pub(crate) fn test(report: &mut Report, stories: Stories<'_>) -> anyhow::Result<()> {
+pub(crate) fn test(report: &mut RunReport, stories: Stories<'_>) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         report.skip(WHAT, "only root can give its files to a virtual machine");
         return Ok(());

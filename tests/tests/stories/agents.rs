@@ -3,7 +3,7 @@
 use e2e::{Agq, Lab, Ran};
 use serde_json::Value;
 
-use crate::support::{Raw, ended, plan};
+use crate::support::{RawConnection, ended, plan};
 
 const REFUSED: &str = "-NOPERM This key is an agent's and may not use ";
 
@@ -23,19 +23,19 @@ fn start(lab: &Lab) -> Agq {
 }
 
 /// Opens a connection and logs in with the key `letter`.
-fn with_key(agq: &Agq, letter: &str) -> Raw {
-    let mut raw = Raw::bare(agq);
+fn with_key(agq: &Agq, letter: &str) -> RawConnection {
+    let mut raw = RawConnection::bare(agq);
     assert_eq!(raw.ask(&format!("AUTH {}", key(letter))), "+OK");
     raw
 }
 
-fn bulk(raw: &mut Raw, command: &str) -> Value {
+fn bulk(raw: &mut RawConnection, command: &str) -> Value {
     raw.send(&format!("{command}\n"));
     serde_json::from_str(&raw.bulk()).unwrap()
 }
 
 /// Stores a plan and an action in the queue of the agent.
-fn submit(raw: &mut Raw, id: &str) {
+fn submit(raw: &mut RawConnection, id: &str) {
     assert_eq!(
         raw.ask(&format!("PLAN.SUBMIT '{}'", plan(id, "printf", &["done"]))),
         format!("+OK plan_id={id}")

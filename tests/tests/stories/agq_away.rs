@@ -4,7 +4,7 @@
 use e2e::{Lab, eventually};
 
 use crate::{
-    running::Running,
+    running::RunningCommand,
     support::{ended, plan},
 };
 
@@ -73,7 +73,7 @@ fn action_results_continues_after_agq_restarts_between_two_jobs() {
     });
     let mut command = lab.command("agx");
     command.args(["action", "results", "a"]).env("AGQ_ADDR", agq.address());
-    let mut results = Running::start(&mut command);
+    let mut results = RunningCommand::start(&mut command);
     // The pipe has room for one output only, so that agx has not asked for most jobs yet.
     results.read(1);
     agq.stop();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 mod gate;
 
-use crate::support::{Raw, action, ended, only_job};
+use crate::support::{RawConnection, action, ended, only_job};
 
 const POLICY: &str = r#"
 version = 1
@@ -61,7 +61,7 @@ impl Asked {
 
     /// Sends commands of the owner of `key`, and returns the last reply.
     fn ask(&self, key: &str, command: &str) -> String {
-        let mut raw = Raw::bare(&self.agq);
+        let mut raw = RawConnection::bare(&self.agq);
         assert_eq!(raw.ask(&format!("AUTH {key}")), "+OK");
         raw.ask(command)
     }
@@ -269,7 +269,7 @@ fn kill_during_an_approval_releases_all_jobs_or_none() {
     let inputs: Vec<String> = (0..5000).map(|n| format!(r#"{{"n":{n}}}"#)).collect();
     asked.submit(&format!("[{}]", inputs.join(",")));
     let digest = asked.approval()["digest"].as_str().unwrap().to_owned();
-    let mut raw = Raw::bare(&asked.agq);
+    let mut raw = RawConnection::bare(&asked.agq);
     assert_eq!(raw.ask(&format!("AUTH {}", alice())), "+OK");
     raw.send(&format!("PLAN.APPROVE p {digest}\n"));
     eventually("the approval is stored", || (asked.approval()["state"] == "approved").then_some(()));

@@ -20,9 +20,9 @@ use std::fs;
 use serde_json::Value;
 
 use self::{
-    attack::{Attack, Facts, Outside, Stopped},
-    scene::{Processes, Regime, Scene},
-    targets::Snapshot,
+    attack::{AttackCase, AttackConditions, Outside, Stopped},
+    scene::{Processes, Scene, SceneRegime},
+    targets::DirectorySnapshot,
 };
 
 /// Attacks that other stories of this crate try: the number, the attack, the story, its file and
@@ -57,7 +57,7 @@ const NUMBERS: [u8; 40] = [
     29, 30, 31, 32, 33, 34, 35, 36, 39, 40, 44, 45,
 ];
 
-fn attacks(facts: Facts) -> Vec<Attack> {
+fn attacks(facts: AttackConditions) -> Vec<AttackCase> {
     let tables = [
         files::attacks(),
         network::attacks(),
@@ -66,35 +66,39 @@ fn attacks(facts: Facts) -> Vec<Attack> {
         processes::attacks(facts),
         programs::attacks(),
     ];
-    let mut all: Vec<Attack> = tables.into_iter().flatten().collect();
+    let mut all: Vec<AttackCase> = tables.into_iter().flatten().collect();
     all.sort_by_key(|attack| attack.number);
     all
 }
 
 #[test]
 fn attacks_with_all_mechanisms_are_stopped() {
-    attack(Regime::All);
+    attack(SceneRegime::All);
     for (number, attack, story, ..) in ELSEWHERE {
         let outcome = format!("in the story {story}");
-        report::append((number, attack), (Regime::All.word(), ""), (&outcome, false));
+        report::append((number, attack), (SceneRegime::All.word(), ""), (&outcome, false));
     }
 }
 
 #[test]
 fn attacks_without_namespaces_are_stopped() {
-    attack(Regime::WithoutNamespaces);
+    attack(SceneRegime::WithoutNamespaces);
 }
 
 /// Shows that the attacks are real ones.
 #[test]
 fn attacks_without_a_sandbox_succeed() {
-    let scene = Scene::new(Regime::Outside);
+    let scene = Scene::new(SceneRegime::Outside);
     let (_worker, processes) = scene.start();
     let mut faults = Vec::new();
     for (id, attack) in attacks(scene.facts()).iter().enumerate() {
         let named = (attack.number, &*attack.name);
         if let Outside::NotTried(reason) = attack.outside {
-            report::append(named, (Regime::Outside.word(), ""), (&format!("not tried: {reason}"), false));
+            report::append(
+                named,
+                (SceneRegime::Outside.word(), ""),
+                (&format!("not tried: {reason}"), false),
+            );
             continue;
         }
         let (before, job) = run(&scene, &format!("a{id}"), attack, &processes);
@@ -105,7 +109,7 @@ fn attacks_without_a_sandbox_succeed() {
             Outside::NotTried(_) => true,
         };
         let outcome = if is_shown { "succeeds" } else { "fails" };
-        report::append(named, (Regime::Outside.word(), ""), (outcome, false));
+        report::append(named, (SceneRegime::Outside.word(), ""), (outcome, false));
         if !is_shown {
             faults.push(format!("{} {}: {job}", attack.number, attack.name));
         }
@@ -117,7 +121,7 @@ fn attacks_without_a_sandbox_succeed() {
 
 #[test]
 fn table_has_each_number_once_or_more() {
-    let all = attacks(Facts {
+    let all = attacks(AttackConditions {
         has_32_bit_calls: true,
         permits_namespaces: true,
         permits_tracing: true,
@@ -135,13 +139,13 @@ fn table_has_each_number_once_or_more() {
 }
 
 /// Tries all attacks in a sandbox, and fails if one of them is not stopped as its row says.
-fn attack(regime: Regime) {
+fn attack(regime: SceneRegime) {
     let scene = Scene::new(regime);
     let (_worker, processes) = scene.start();
     let mut faults = Vec::new();
     for (id, attack) in attacks(scene.facts()).iter().enumerate() {
         let stopped = match regime {
-            Regime::WithoutNamespaces => attack.without_namespaces.unwrap_or(attack.inside),
+            SceneRegime::WithoutNamespaces => attack.without_namespaces.unwrap_or(attack.inside),
             _ => attack.inside,
         };
         let named = (attack.number, &*attack.name);
@@ -163,7 +167,7 @@ fn attack(regime: Regime) {
 }
 
 /// Runs an attack on new targets. Returns the targets before the attack, and the last job.
-fn run(scene: &Scene, id: &str, attack: &Attack, processes: &Processes) -> (Snapshot, Value) {
+fn run(scene: &Scene, id: &str, attack: &AttackCase, processes: &Processes) -> (DirectorySnapshot, Value) {
     scene.targets.renew();
     if attack.plants_program {
         scene.plant_program();
@@ -177,7 +181,7 @@ fn last_task(job: &Value) -> &Value {
 }
 
 /// Returns the difference between the end of a job and the end of an attack that was stopped.
-fn end_fault(scene: &Scene, attack: &Attack, stopped: Stopped, job: &Value) -> Option<String> {
+fn end_fault(scene: &Scene, attack: &AttackCase, stopped: Stopped, job: &Value) -> Option<String> {
     let task = last_task(job);
     let (code, stdout) = (&task["exit_code"], task["stdout"].as_str().unwrap_or_default());
     let is_as_expected = match stopped {
@@ -199,7 +203,7 @@ fn end_fault(scene: &Scene, attack: &Attack, stopped: Stopped, job: &Value) -> O
 }
 
 /// Returns an effect of an attack outside its sandbox. `before` are the files before the attack.
-fn effect(scene: &Scene, processes: &Processes, before: &Snapshot) -> Option<String> {
+fn effect(scene: &Scene, processes: &Processes, before: &DirectorySnapshot) -> Option<String> {
     let reached = scene.targets.reached();
     let after = scene.targets.snapshot();
     let all = || before.keys().chain(after.keys());

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use e2e::{Agq, Lab, Ran, eventually};
 use serde_json::Value;
 
-use crate::support::{Raw, plan};
+use crate::support::{RawConnection, plan};
 
 /// Submits a plan with the id `id`, and returns the head of the chain after it.
 fn head_after(lab: &Lab, agq: &Agq, id: &str) -> String {
-    let mut raw = Raw::open(lab, agq);
+    let mut raw = RawConnection::open(lab, agq);
     raw.ask(&format!("PLAN.SUBMIT '{}'", plan(id, "true", &[])));
     raw.send("INFO audit\n");
     let info = raw.bulk();

@@ -14,7 +14,7 @@ use e2e::{Agq, Lab, Ran, eventually};
 
 use crate::{
     outputs::{blobs, sh, with_output},
-    support::{Raw, action, ended, numbered, plan},
+    support::{RawConnection, action, ended, numbered, plan},
 };
 
 /// Runs a command of agq to its end.
@@ -32,7 +32,7 @@ fn shown(path: &Path) -> &str {
 
 /// Writes k0, k1, … one after the other, and counts the acknowledged writes.
 fn write_on(
-    mut raw: Raw,
+    mut raw: RawConnection,
     acknowledged: &Arc<AtomicU64>,
     is_over: &Arc<AtomicBool>,
 ) -> thread::JoinHandle<u64> {
@@ -54,7 +54,7 @@ fn a_backup_of_an_agq_at_work_holds_what_was_acknowledged_and_comes_back() {
     lab.submit_plan(&agq, &plan("p", "true", &[]));
     lab.submit_action(&agq, "p", "a", &numbered(2000));
     let (acknowledged, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let writer = write_on(Raw::open(&lab, &agq), &acknowledged, &is_over);
+    let writer = write_on(RawConnection::open(&lab, &agq), &acknowledged, &is_over);
     let so_far = || acknowledged.load(Ordering::Relaxed);
     eventually("something is written", || (so_far() >= 20).then_some(()));
     let before = so_far();
@@ -90,7 +90,7 @@ fn a_backup_of_an_agq_at_work_holds_what_was_acknowledged_and_comes_back() {
     let back = other.agq(&[]);
     let status = action(&other, &back, "a");
     assert_eq!((status["total_jobs"].as_u64(), status["pending"].as_u64()), (Some(2000), Some(2000)));
-    let mut raw = Raw::open(&other, &back);
+    let mut raw = RawConnection::open(&other, &back);
     let there: Vec<bool> = (0..all).map(|number| raw.ask(&format!("EXISTS k{number}")) == ":1").collect();
     let kept = there.iter().take_while(|is_there| **is_there).count() as u64;
     assert!(kept >= before, "{before} were acknowledged before it, {kept} are in it");
@@ -101,7 +101,7 @@ fn a_backup_of_an_agq_at_work_holds_what_was_acknowledged_and_comes_back() {
 fn a_damaged_database_is_refused_and_the_backup_takes_its_place() {
     let lab = Lab::new();
     let mut agq = lab.agq(&[]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     assert_eq!(raw.ask("SET key to-be-damaged"), "+OK");
     backup(&lab, &agq, "copy.redb").expect(0);
     agq.stop();
@@ -125,7 +125,7 @@ fn a_damaged_database_is_refused_and_the_backup_takes_its_place() {
     std::fs::rename(&file, lab.path().join("damaged.redb")).unwrap();
     agq_does(&lab, &["restore", "copy.redb", "--data-dir", "data"]).expect(0);
     agq.start_again(&lab);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     raw.send("GET key\n");
     assert_eq!(raw.bulk(), "to-be-damaged");
 }
@@ -220,7 +220,7 @@ fn no_large_output_of_a_backup_is_removed_before_its_end() {
     with_output(&lab, &agq);
     let first = blobs(&lab).remove(0);
     let hash = first.file_name().unwrap().to_str().unwrap().split('-').next().unwrap().to_owned();
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     raw.send("BACKUP BEGIN\n");
     let begun: serde_json::Value = serde_json::from_str(&raw.bulk()).unwrap();
     let backup = begun["backup_id"].as_str().unwrap();

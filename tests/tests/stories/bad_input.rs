@@ -3,7 +3,7 @@
 use e2e::{Agq, Lab};
 use serde_json::Value;
 
-use crate::support::{Raw, action, ended, plan};
+use crate::support::{RawConnection, action, ended, plan};
 
 const TEN_MB: usize = 10 * 1024 * 1024;
 
@@ -22,13 +22,13 @@ fn set_of(total: usize) -> Vec<u8> {
 #[test]
 fn ten_megabytes_are_fine_and_one_byte_more_is_refused() {
     let (lab, agq) = lab();
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     raw.send_bytes(&set_of(TEN_MB));
     assert_eq!(raw.line(), "+OK");
     raw.send_bytes(&set_of(TEN_MB + 1));
     assert_eq!(raw.line(), "-ERR Message too large: max 10485760 bytes");
     assert!(raw.is_closed());
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     raw.send("GET k\n");
     assert_eq!(raw.bulk().len(), TEN_MB - 4, "what was there before is untouched");
 }
@@ -36,7 +36,7 @@ fn ten_megabytes_are_fine_and_one_byte_more_is_refused() {
 #[test]
 fn a_broken_frame_is_named_after_the_replies_before_it() {
     let (lab, agq) = lab();
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     raw.send("SET k v\n*1\r\n+PING\r\n");
     assert_eq!(raw.line(), "+OK");
     assert_eq!(raw.line(), "-ERR Protocol error: expected '$': a command is an array of bulk strings");
@@ -46,17 +46,17 @@ fn a_broken_frame_is_named_after_the_replies_before_it() {
 #[test]
 fn a_promised_length_takes_no_memory_and_a_cut_frame_does_nothing() {
     let (lab, agq) = lab();
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     raw.send("*3\r\n$3\r\nSET\r\n$4\r\nhalf\r\n$10485000\r\nonly this");
     drop(raw);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     assert_eq!(raw.ask("GET half"), "$-1");
 }
 
 #[test]
 fn before_login_nothing_is_answered_and_a_wrong_key_is_refused() {
     let (_lab, agq) = lab();
-    let mut raw = Raw::bare(&agq);
+    let mut raw = RawConnection::bare(&agq);
     for command in ["PING", "GET k", "NONSENSE"] {
         assert_eq!(raw.ask(command), "-ERR NOAUTH Authentication required");
     }
@@ -69,29 +69,29 @@ fn authentication_errors_have_the_first_word_that_clients_of_redis_recognise() {
     let (lab, agq) = lab();
     let wrong = "x".repeat(64);
     let (none, refused) = ("-NOAUTH Authentication required.", "-WRONGPASS Invalid session key.");
-    let mut raw = Raw::bare(&agq);
+    let mut raw = RawConnection::bare(&agq);
     for command in ["CLIENT SETNAME x", "PING", "NONSENSE"] {
         assert_eq!(raw.ask(command), none, "after CLIENT");
     }
     assert_eq!(raw.ask(&format!("AUTH {wrong}")), refused, "after CLIENT");
-    assert_eq!(Raw::bare(&agq).ask(&format!("AUTH default {wrong}")), refused);
-    assert_eq!(Raw::bare(&agq).ask(&format!("HELLO 3 AUTH default {wrong}")), refused);
+    assert_eq!(RawConnection::bare(&agq).ask(&format!("AUTH default {wrong}")), refused);
+    assert_eq!(RawConnection::bare(&agq).ask(&format!("HELLO 3 AUTH default {wrong}")), refused);
     assert_eq!(
-        Raw::bare(&agq).ask(&format!("AUTH someone {wrong}")),
+        RawConnection::bare(&agq).ask(&format!("AUTH someone {wrong}")),
         "-ERR AUTH requires exactly one argument"
     );
     drop(agq);
     for (texts, expected) in [("plain", "-ERR Invalid session key"), ("redis", refused)] {
         let agq = lab.agq(&["--auth-errors", texts]);
-        assert_eq!(Raw::bare(&agq).ask(&format!("AUTH {wrong}")), expected);
-        assert_eq!(Raw::bare(&agq).ask(&format!("HELLO 3 AUTH default {wrong}")), expected);
+        assert_eq!(RawConnection::bare(&agq).ask(&format!("AUTH {wrong}")), expected);
+        assert_eq!(RawConnection::bare(&agq).ask(&format!("HELLO 3 AUTH default {wrong}")), expected);
     }
 }
 
 #[test]
 fn bad_plans_and_actions_are_refused_whole() {
     let (lab, agq) = lab();
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     let task = |n: usize| format!(r#"{{"task_number":{n},"command":"cat","args":["{{{{input.f}}}}"]}}"#);
     let of = |tasks: Vec<String>| format!(r#"{{"plan_id":"p","tasks":[{}]}}"#, tasks.join(","));
     let cases = [
@@ -226,7 +226,7 @@ fn before_login_a_command_is_small() {
         ("*2\r\n$4\r\nAUTH\r\n$16381\r\n", "-ERR Message too large: max 16384 bytes"),
         ("*17\r\n", "-ERR Message too large: max 16 elements"),
     ] {
-        let mut stranger = Raw::bare(&agq);
+        let mut stranger = RawConnection::bare(&agq);
         stranger.send(sent);
         assert_eq!(stranger.line(), reply);
         assert!(stranger.is_closed());
@@ -235,7 +235,7 @@ fn before_login_a_command_is_small() {
     // or after the login.
     let large = "x".repeat(100_000);
     for is_waited_for in [false, true] {
-        let mut known = Raw::bare(&agq);
+        let mut known = RawConnection::bare(&agq);
         if is_waited_for {
             assert_eq!(known.ask("PING"), "-ERR NOAUTH Authentication required");
         }

@@ -12,7 +12,7 @@ use std::{
 
 use e2e::{Agq, Lab, Proxy, Ran, S3, eventually};
 
-use crate::support::{Raw, ended, only_job, plan};
+use crate::support::{RawConnection, ended, only_job, plan};
 
 /// Location of outputs in the bucket.
 const BLOBS: [&str; 2] = ["--blobs", "s3://outputs/of agq"];
@@ -68,7 +68,7 @@ fn outputs_in_a_bucket_come_back_whole_by_ranges_and_never_damaged() {
     assert_counts(&lab, &agq, "a", MANY);
     assert_eq!(s3.unfinished_parts(), 0);
     let whole = seq(MANY);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     let job = job_id(&lab, &agq, "a");
     for offset in [0, 65_535, 65_536, 8_388_600, whole.len() - 50] {
         raw.send(&format!("JOB.RESULT {job} 1 stdout {offset} 100\n"));

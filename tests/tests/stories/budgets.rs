@@ -3,7 +3,7 @@
 use e2e::{Agq, Agw, Lab, eventually};
 use serde_json::Value;
 
-use crate::support::{Raw, ended};
+use crate::support::{RawConnection, ended};
 
 fn key(letter: &str) -> String {
     letter.repeat(64)
@@ -20,13 +20,13 @@ fn keys(lab: &Lab, budget: &str) -> String {
 }
 
 /// Opens a connection and logs in with the key `letter`.
-fn with_key(agq: &Agq, letter: &str) -> Raw {
-    let mut raw = Raw::bare(agq);
+fn with_key(agq: &Agq, letter: &str) -> RawConnection {
+    let mut raw = RawConnection::bare(agq);
     assert_eq!(raw.ask(&format!("AUTH {}", key(letter))), "+OK");
     raw
 }
 
-fn bulk(raw: &mut Raw, command: &str) -> Value {
+fn bulk(raw: &mut RawConnection, command: &str) -> Value {
     raw.send(&format!("{command}\n"));
     serde_json::from_str(&raw.bulk()).unwrap()
 }
@@ -83,7 +83,7 @@ fn a_budget_refuses_what_does_not_fit_and_shows_what_is_used() {
     assert_eq!((&all[0]["name"], &all[1]["name"]), (&"alice".into(), &"one".into()));
     let text = lab.agx(&agq, &["budget", "alice"]).expect(0).out;
     assert!(text.contains("alice  24 h  jobs") && !text.contains("one"), "{text}");
-    let mut admin = Raw::open(&lab, &agq);
+    let mut admin = RawConnection::open(&lab, &agq);
     admin.send("METRICS\n");
     let metrics = admin.bulk();
     assert!(metrics.contains("\nagq_budget_used{name=\"alice\",what=\"jobs\"} 4\n"), "{metrics}");
@@ -137,7 +137,8 @@ fn a_job_ends_at_its_share_of_the_output_and_the_reported_bytes_are_booked() {
     assert_eq!(alice.ask(&plan("p", "printf 12345")), "+OK plan_id=p");
     assert_eq!(alice.ask(&action("a", "p", 3)), "+OK action_id=a jobs_created=3");
     eventually("the jobs", || (bulk(&mut alice, "ACTION.STATUS a")["completed"] == 3).then_some(()));
-    let used = |alice: &mut Raw| bulk(alice, "BUDGET.GET")[0]["output_bytes"]["used"].as_u64().unwrap();
+    let used =
+        |alice: &mut RawConnection| bulk(alice, "BUDGET.GET")[0]["output_bytes"]["used"].as_u64().unwrap();
     assert_eq!(used(&mut alice), 15);
     let writes =
         r#"PLAN.SUBMIT '{"plan_id":"q","timeout_secs":600,"tasks":[{"task_number":1,"command":"yes"}]}'"#;
@@ -201,14 +202,14 @@ fn eight_workers_at_two_nodes_stay_within_a_budget_while_all_of_them_are_killed(
             nodes[turn % 2].kill();
             nodes[turn % 2].start_again(&lab);
         }
-        let mut admin = Raw::open(&lab, &nodes[0]);
+        let mut admin = RawConnection::open(&lab, &nodes[0]);
         let running: usize = admin.ask("JOBS.SEARCH running LIMIT 100")[1..].parse().unwrap();
         assert!(running <= RUNNING, "{running} jobs are running");
     };
     assert_eq!(submit_all(&mut nodes, &mut chaos), JOBS);
     let refused = with_key(&nodes[0], "a").ask(&action("more", "p", 1));
     assert!(refused.starts_with("-BUDGET used up: jobs 60 of 60, next at 20"), "{refused}");
-    let mut admin = Raw::open(&lab, &nodes[0]);
+    let mut admin = RawConnection::open(&lab, &nodes[0]);
     eventually("the end of all jobs", || {
         let metrics = bulk(&mut admin, "METRICS json");
         let jobs = |status: &str| metrics["jobs"][status].as_u64().unwrap();

@@ -11,7 +11,7 @@ use std::{
 
 use e2e::{Agq, Lab, Ran};
 
-use crate::support::{Raw, plan};
+use crate::support::{RawConnection, plan};
 
 macro_rules! sessions {
     ($($name:ident => $session:expr;)*) => {
@@ -147,7 +147,7 @@ fn redis_cli_listens_to_a_channel() {
     let Some(program) = found::program("redis-cli") else { return };
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let mut publisher = Raw::open(&lab, &agq);
+    let mut publisher = RawConnection::open(&lab, &agq);
     for options in [&[] as &[&str], &["-3"]] {
         let mut listener = Command::new(&program)
             .args(options)

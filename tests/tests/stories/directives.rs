@@ -6,7 +6,7 @@ use std::fs;
 use e2e::{Agq, Agw, Lab, eventually, is_gone};
 use serde_json::Value;
 
-use crate::support::{Raw, action, ended, only_job, plan};
+use crate::support::{RawConnection, action, ended, only_job, plan};
 
 /// Arguments of agq with a heartbeat interval that is too long for any directive.
 const NEVER: &[&str] = &["--heartbeat-interval", "3600"];
@@ -52,7 +52,7 @@ fn a_cancelled_job_is_killed_and_its_slot_is_free() {
     lab.submit_action(&agq, "long", "a", "[{}]");
     let pid = eventually("the job starts", || children(&agw).pop());
     lab.submit_action(&agq, "short", "b", "[{}]");
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     let job = only_job(&lab, &agq, "a");
     assert_eq!(raw.ask(&format!("JOB.CANCEL {}", id_of(&job))), "+OK job cancelled");
     eventually("its process is gone", || is_gone(pid).then_some(()));
@@ -74,7 +74,7 @@ fn a_cancelled_job_that_will_not_end_is_killed_with_all_that_it_started() {
     lab.submit_action(&agq, "p", "a", "[{}]");
     let pid = eventually("the job starts", || fs::read_to_string(&file).ok()?.trim().parse::<i32>().ok());
     let job = only_job(&lab, &agq, "a");
-    let cancelled = Raw::open(&lab, &agq).ask(&format!("JOB.CANCEL {}", id_of(&job)));
+    let cancelled = RawConnection::open(&lab, &agq).ask(&format!("JOB.CANCEL {}", id_of(&job)));
     assert_eq!(cancelled, "+OK job cancelled");
     eventually("what it started is gone", || is_gone(pid).then_some(()));
     eventually("nothing of it is left", || children(&agw).is_empty().then_some(()));
@@ -89,7 +89,7 @@ fn a_drained_worker_stays_and_takes_jobs_again_when_it_is_resumed() {
     lab.submit_plan(&agq, &plan("short", "true", &[]));
     lab.submit_action(&agq, "wait", "a", "[{}]");
     eventually("the job starts", || children(&agw).pop());
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     assert_eq!(raw.ask("WORKER.DRAIN w1"), "+OK");
     eventually("the worker hears it", || agw.log().contains("to claim no more jobs").then_some(()));
     assert_eq!(worker_state(&lab, &agq), "draining");
@@ -111,7 +111,7 @@ fn a_terminated_worker_finishes_its_job_and_ends_well() {
     lab.submit_plan(&agq, &plan("wait", "sh", &["-c", &until(&lab, "go")]));
     lab.submit_action(&agq, "wait", "a", "[{}]");
     eventually("the job starts", || children(&agw).pop());
-    assert_eq!(Raw::open(&lab, &agq).ask("WORKER.TERMINATE w1"), "+OK");
+    assert_eq!(RawConnection::open(&lab, &agq).ask("WORKER.TERMINATE w1"), "+OK");
     eventually("the worker hears it", || agw.log().contains("directed this worker to end").then_some(()));
     assert_eq!(action(&lab, &agq, "a")["running"], 1);
     lab.file("go", "");
@@ -125,7 +125,7 @@ fn a_capability_is_proved_by_what_it_answers() {
     let lab = Lab::new();
     let agq = lab.agq(NEVER);
     let _agw = lab.agw(&agq, "w1", &["--tools", "echo,sh"]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     let answer = raw.ask(r#"WORKER.VERIFY echo '{"command":"echo","args":["agx-ocr","0.1.0"]}'"#);
     assert_eq!(answer, r#"+OK output="agx-ocr 0.1.0""#);
     let answer = raw.ask(r#"WORKER.VERIFY echo '{"command":"echo","args":["again"]}' WORKER w1"#);

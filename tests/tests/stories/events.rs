@@ -2,15 +2,15 @@
 
 use e2e::{Agq, Lab};
 
-use crate::support::{Raw, plan};
+use crate::support::{RawConnection, plan};
 
 /// Returns `count` bulk strings of a push whose first line was read before.
-fn texts(raw: &mut Raw, count: usize) -> Vec<String> {
+fn texts(raw: &mut RawConnection, count: usize) -> Vec<String> {
     (0..count).map(|_| raw.bulk()).collect()
 }
 
-fn subscribed(lab: &Lab, agq: &Agq, channel: &str) -> Raw {
-    let mut raw = Raw::open(lab, agq);
+fn subscribed(lab: &Lab, agq: &Agq, channel: &str) -> RawConnection {
+    let mut raw = RawConnection::open(lab, agq);
     raw.send(&format!("SUBSCRIBE {channel}\n"));
     assert_eq!(raw.line(), "*3");
     assert_eq!(texts(&mut raw, 2), ["subscribe", channel]);
@@ -18,7 +18,7 @@ fn subscribed(lab: &Lab, agq: &Agq, channel: &str) -> Raw {
     raw
 }
 
-fn event(raw: &mut Raw) -> serde_json::Value {
+fn event(raw: &mut RawConnection) -> serde_json::Value {
     assert_eq!(raw.line(), "*3");
     serde_json::from_str(&texts(raw, 3)[2]).unwrap()
 }
@@ -31,7 +31,7 @@ fn a_job_is_followed_from_its_submission_to_its_end() {
     let (mut jobs, mut action) =
         (subscribed(&lab, &agq, "job:updates"), subscribed(&lab, &agq, "action:updates:a"));
     let mut workers = subscribed(&lab, &agq, "worker:updates");
-    let mut worker = Raw::open(&lab, &agq);
+    let mut worker = RawConnection::open(&lab, &agq);
     assert!(worker.ask(r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["true"]}'"#).starts_with("+OK"));
     assert_eq!(event(&mut workers)["event"], "registered");
     lab.submit_action(&agq, "p", "a", "[{}]");
@@ -54,7 +54,7 @@ fn a_job_is_followed_from_its_submission_to_its_end() {
 fn nothing_comes_after_unsubscribe_was_confirmed() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-commands-per-second", "0"]);
-    let mut publisher = Raw::open(&lab, &agq);
+    let mut publisher = RawConnection::open(&lab, &agq);
     for _ in 0..20 {
         let mut listener = subscribed(&lab, &agq, "c");
         publisher.send(&"PUBLISH c x\n".repeat(500));
@@ -81,7 +81,7 @@ fn nothing_comes_after_unsubscribe_was_confirmed() {
 fn what_agq_tells_nobody_else_can() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     for channel in ["job:updates", "action:updates:a", "worker:w:orders"] {
         let refused = raw.ask(&format!("PUBLISH {channel} lie"));
         assert!(refused.contains("is reserved: only agq publishes its events"), "{refused}");

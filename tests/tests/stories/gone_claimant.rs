@@ -2,7 +2,7 @@
 
 use e2e::{Lab, eventually};
 
-use crate::support::{Raw, action, plan};
+use crate::support::{RawConnection, action, plan};
 
 fn lab_with_a_job() -> (Lab, e2e::Agq) {
     let lab = Lab::new();
@@ -16,12 +16,12 @@ const REGISTER: &str = r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["tru
 #[test]
 fn a_worker_that_disconnects_while_it_waits_gets_no_job() {
     let (lab, agq) = lab_with_a_job();
-    let mut waiting = Raw::open(&lab, &agq);
+    let mut waiting = RawConnection::open(&lab, &agq);
     assert!(waiting.ask(REGISTER).starts_with("+OK worker_id=w"));
     waiting.send("BRPOP queue:ready 0\n");
     drop(waiting);
     lab.submit_action(&agq, "p", "a", "[{}]");
-    let mut next = Raw::open(&lab, &agq);
+    let mut next = RawConnection::open(&lab, &agq);
     next.send("BRPOP queue:ready 0\n");
     assert!(next.bulk().contains(r#""action_id":"a""#));
 }
@@ -30,12 +30,12 @@ fn a_worker_that_disconnects_while_it_waits_gets_no_job() {
 fn a_claim_that_was_never_reported_goes_back_when_the_connection_closes() {
     let (lab, agq) = lab_with_a_job();
     lab.submit_action(&agq, "p", "a", "[{}]");
-    let mut worker = Raw::open(&lab, &agq);
+    let mut worker = RawConnection::open(&lab, &agq);
     assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
     worker.send("BRPOP queue:ready 0\n");
     assert!(worker.bulk().contains(r#""attempt":1"#));
     drop(worker);
-    let mut next = Raw::open(&lab, &agq);
+    let mut next = RawConnection::open(&lab, &agq);
     next.send("BRPOP queue:ready 0\n");
     assert!(next.bulk().contains(r#""attempt":2"#));
 }
@@ -46,14 +46,14 @@ fn claims_that_come_together_are_answered_in_their_order_the_next_waits_and_all_
     let (lab, agq) = lab_with_a_job();
     let inputs: Vec<_> = (0..READY).map(|n| format!(r#"{{"n":{n}}}"#)).collect();
     lab.submit_action(&agq, "p", "a", &format!("[{}]", inputs.join(",")));
-    let mut worker = Raw::open(&lab, &agq);
+    let mut worker = RawConnection::open(&lab, &agq);
     assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
     worker.send(&format!("{}PING\n", "BRPOP queue:ready 60\n".repeat(READY + 2)));
     let first: Vec<_> = (0..READY).map(|_| worker.bulk()).collect();
     for (n, job) in first.iter().enumerate() {
         assert!(job.contains(&format!(r#""inputs":{{"n":{n}}},"attempt":1"#)), "{job}");
     }
-    let mut other = Raw::open(&lab, &agq);
+    let mut other = RawConnection::open(&lab, &agq);
     let action = r#"ACTION.SUBMIT '{"action_id":"b","plan_id":"p","inputs":[{"n":17},{"n":18}]}'"#;
     assert_eq!(other.ask(action), "+OK action_id=b jobs_created=2");
     for n in READY..READY + 2 {
@@ -78,7 +78,7 @@ fn jobs_of_one_claim_come_in_their_order_up_to_the_limit_and_go_back_together() 
     let (lab, agq) = lab_with_a_job();
     let inputs: Vec<_> = (0..READY).map(|n| format!(r#"{{"n":{n}}}"#)).collect();
     lab.submit_action(&agq, "p", "a", &format!("[{}]", inputs.join(",")));
-    let mut worker = Raw::open(&lab, &agq);
+    let mut worker = RawConnection::open(&lab, &agq);
     assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
     worker.send(&format!("{}PING\n", "JOB.CLAIM 60 COUNT 40 ready\n".repeat(2)));
     for (count, numbers) in [("*32", 0..READY - 1), ("*1", READY - 1..READY)] {
@@ -90,7 +90,7 @@ fn jobs_of_one_claim_come_in_their_order_up_to_the_limit_and_go_back_together() 
     }
     assert_eq!(worker.line(), "+PONG");
     drop(worker);
-    let (mut other, mut again) = (Raw::open(&lab, &agq), Vec::new());
+    let (mut other, mut again) = (RawConnection::open(&lab, &agq), Vec::new());
     while again.len() < READY {
         // The jobs go back one after the other.
         let count = other.ask("JOB.CLAIM 60 COUNT 40 ready");
@@ -102,7 +102,7 @@ fn jobs_of_one_claim_come_in_their_order_up_to_the_limit_and_go_back_together() 
 #[test]
 fn a_claim_that_waits_gets_one_job_and_nothing_once_its_worker_drains() {
     let (lab, agq) = lab_with_a_job();
-    let (mut worker, mut other) = (Raw::open(&lab, &agq), Raw::open(&lab, &agq));
+    let (mut worker, mut other) = (RawConnection::open(&lab, &agq), RawConnection::open(&lab, &agq));
     assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
     worker.send("PING\nJOB.CLAIM 0 COUNT 2 ready\n");
     assert_eq!(worker.line(), "+PONG");
@@ -119,7 +119,7 @@ fn a_claim_that_waits_gets_one_job_and_nothing_once_its_worker_drains() {
 fn a_reported_job_stays_with_its_worker_when_a_connection_closes() {
     let (lab, agq) = lab_with_a_job();
     lab.submit_action(&agq, "p", "a", "[{}]");
-    let mut worker = Raw::open(&lab, &agq);
+    let mut worker = RawConnection::open(&lab, &agq);
     assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
     worker.send("BRPOP queue:ready 0\n");
     let document = worker.bulk();
@@ -127,7 +127,7 @@ fn a_reported_job_stays_with_its_worker_when_a_connection_closes() {
     assert_eq!(worker.ask(&format!(r#"JOB.UPDATE {job} '{{"status":"running"}}'"#)), "+OK");
     drop(worker);
     // The worker registers again under its name on another connection and continues the job.
-    let mut again = Raw::open(&lab, &agq);
+    let mut again = RawConnection::open(&lab, &agq);
     eventually("its id is free again", || again.ask(REGISTER).starts_with("+OK").then_some(()));
     assert_eq!(action(&lab, &agq, "a")["running"], 1);
     assert_eq!(again.ask(&format!(r#"JOB.UPDATE {job} '{{"status":"completed"}}'"#)), "+OK");
@@ -137,13 +137,13 @@ fn a_reported_job_stays_with_its_worker_when_a_connection_closes() {
 fn a_connection_that_is_no_worker_gives_its_jobs_back_when_it_closes() {
     let (lab, agq) = lab_with_a_job();
     lab.submit_action(&agq, "p", "a", "[{}]");
-    let mut nobody = Raw::open(&lab, &agq);
+    let mut nobody = RawConnection::open(&lab, &agq);
     nobody.send("BRPOP queue:ready 0\n");
     let document = nobody.bulk();
     let job = document.split('"').nth(3).unwrap().to_owned();
     assert_eq!(nobody.ask(&format!(r#"JOB.UPDATE {job} '{{"status":"running"}}'"#)), "+OK");
     drop(nobody);
-    let mut next = Raw::open(&lab, &agq);
+    let mut next = RawConnection::open(&lab, &agq);
     next.send("BRPOP queue:ready 0\n");
     assert!(next.bulk().contains(r#""attempt":2"#));
 }
@@ -152,14 +152,14 @@ fn a_connection_that_is_no_worker_gives_its_jobs_back_when_it_closes() {
 fn what_a_connection_held_goes_back_when_agq_was_killed() {
     let (lab, mut agq) = lab_with_a_job();
     lab.submit_action(&agq, "p", "a", "[{}]");
-    let mut nobody = Raw::open(&lab, &agq);
+    let mut nobody = RawConnection::open(&lab, &agq);
     nobody.send("BRPOP queue:ready 0\n");
     assert!(nobody.bulk().contains(r#""attempt":1"#));
     // A durable write after the claim makes the claim durable too.
     assert_eq!(nobody.ask("SET k v"), "+OK");
     agq.kill();
     agq.start_again(&lab);
-    let mut next = Raw::open(&lab, &agq);
+    let mut next = RawConnection::open(&lab, &agq);
     next.send("BRPOP queue:ready 0\n");
     assert!(next.bulk().contains(r#""attempt":2"#));
 }
@@ -167,12 +167,12 @@ fn what_a_connection_held_goes_back_when_agq_was_killed() {
 #[test]
 fn a_worker_that_was_unregistered_elsewhere_gets_no_more_jobs() {
     let (lab, agq) = lab_with_a_job();
-    let mut worker = Raw::open(&lab, &agq);
+    let mut worker = RawConnection::open(&lab, &agq);
     assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
     // Both commands are one packet, so the second one waits when the first is answered.
     worker.send("PING\nBRPOP queue:ready 0\n");
     assert_eq!(worker.line(), "+PONG");
-    let mut other = Raw::open(&lab, &agq);
+    let mut other = RawConnection::open(&lab, &agq);
     assert_eq!(other.ask("WORKER.UNREGISTER w"), "+OK");
     lab.submit_action(&agq, "p", "a", "[{}]");
     let end = worker.line();
@@ -189,9 +189,9 @@ fn a_worker_that_was_unregistered_elsewhere_gets_no_more_jobs() {
 fn a_claim_that_was_the_last_word_of_a_connection_goes_back() {
     let (lab, agq) = lab_with_a_job();
     lab.submit_action(&agq, "p", "a", "[{}]");
-    let reply = Raw::open(&lab, &agq).send_last("RPOP queue:ready\n");
+    let reply = RawConnection::open(&lab, &agq).send_last("RPOP queue:ready\n");
     assert!(reply.contains(r#""attempt":1"#), "{reply}");
-    let mut next = Raw::open(&lab, &agq);
+    let mut next = RawConnection::open(&lab, &agq);
     next.send("BRPOP queue:ready 0\n");
     assert!(next.bulk().contains(r#""attempt":2"#));
 }

@@ -3,10 +3,10 @@
 use e2e::{Agq, Lab, eventually};
 use serde_json::Value;
 
-use crate::support::{Raw, action, ended, only_job};
+use crate::support::{RawConnection, action, ended, only_job};
 
 /// Sends a command and parses its JSON reply.
-fn json(raw: &mut Raw, command: &str) -> Value {
+fn json(raw: &mut RawConnection, command: &str) -> Value {
     raw.send(&format!("{command}\n"));
     serde_json::from_str(&raw.bulk()).unwrap()
 }
@@ -19,7 +19,7 @@ fn script(id: &str, script: &str, more: &str) -> String {
 
 fn submit(lab: &Lab, agq: &Agq, plan: &str, action: &str) {
     lab.submit_plan(agq, plan);
-    let mut raw = Raw::open(lab, agq);
+    let mut raw = RawConnection::open(lab, agq);
     let reply = raw.ask(&format!("ACTION.SUBMIT '{action}'"));
     assert!(reply.starts_with("+OK"), "{reply}");
 }
@@ -60,7 +60,7 @@ fn a_job_that_takes_too_long_fails_is_killed_and_its_worker_is_flagged() {
     submit(&lab, &agq, &plan, r#"{"plan_id":"long","action_id":"long","inputs":[{}]}"#);
     let job = ended(&lab, &agq, "long");
     assert_eq!(job["error"], "the job took longer than its 1 seconds");
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     eventually("the worker is flagged", || {
         (json(&mut raw, "WORKER.GET w")["timed_out_jobs"] == 1).then_some(())
     });
@@ -76,10 +76,10 @@ fn a_popped_job_that_nobody_starts_goes_to_another() {
     lab.submit_plan(&agq, &script("p", "true", ""));
     lab.submit_action(&agq, "p", "a", "[{}]");
     // This client ignores the reply, and keeps the connection.
-    let mut forgetful = Raw::open(&lab, &agq);
+    let mut forgetful = RawConnection::open(&lab, &agq);
     forgetful.send("BRPOP queue:ready 0\n");
     assert!(forgetful.bulk().contains(r#""attempt":1"#));
-    let mut other = Raw::open(&lab, &agq);
+    let mut other = RawConnection::open(&lab, &agq);
     other.send("BRPOP queue:ready 0\n");
     assert!(other.bulk().contains(r#""attempt":2"#));
 }
@@ -91,7 +91,7 @@ fn a_heartbeat_that_names_its_jobs_keeps_them() {
     lab.submit_plan(&agq, &script("p", "true", ""));
     lab.submit_action(&agq, "p", "a", "[{}]");
     lab.submit_action(&agq, "p", "b", "[{}]");
-    let mut worker = Raw::open(&lab, &agq);
+    let mut worker = RawConnection::open(&lab, &agq);
     assert!(worker.ask(r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["sh"]}'"#).starts_with("+OK"));
     worker.send("RPOP queue:ready\n");
     let kept = worker.bulk().split('"').nth(3).unwrap().to_owned();
@@ -126,8 +126,10 @@ fn pools_and_queues_choose_the_worker() {
     let act = r#"{"plan_id":"nowhere","action_id":"nowhere","inputs":[{}]}"#;
     submit(&lab, &agq, &script("nowhere", "true", r#","requires":{"labels":{"zone":"us"}}"#), act);
     let job = only_job(&lab, &agq, "nowhere");
-    let explained =
-        json(&mut Raw::open(&lab, &agq), &format!("JOB.EXPLAIN {}", job["job_id"].as_str().unwrap()));
+    let explained = json(
+        &mut RawConnection::open(&lab, &agq),
+        &format!("JOB.EXPLAIN {}", job["job_id"].as_str().unwrap()),
+    );
     let reason = explained["reason"].as_str().unwrap();
     assert!(
         reason.starts_with("No worker has all that it needs; ") && reason.ends_with("lacks label zone=us."),
@@ -141,7 +143,7 @@ fn the_higher_priority_runs_first_and_what_is_for_later_waits() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &script("p", "true", ""));
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     for (id, more) in
         [("low", r#""priority":-7"#), ("high", r#""priority":7"#), ("soon", r#""delay_secs":0.1"#)]
     {
@@ -160,12 +162,12 @@ fn the_higher_priority_runs_first_and_what_is_for_later_waits() {
 
 /// A worker on a bare connection, which ends each job with a given status.
 struct Hand {
-    raw: Raw,
+    raw: RawConnection,
 }
 
 impl Hand {
     fn register(lab: &Lab, agq: &Agq, id: &str) -> Self {
-        let mut raw = Raw::open(lab, agq);
+        let mut raw = RawConnection::open(lab, agq);
         let reply = raw.ask(&format!(
             r#"WORKER.REGISTER '{{"worker_id":"{id}","capabilities":["sh"],"instance":"{id}"}}'"#
         ));
@@ -197,7 +199,7 @@ fn a_worker_that_fails_far_more_often_than_others_gets_no_more_jobs_until_it_is_
     assert!((0..20).all(|_| bad.work("failed")));
     assert!(!bad.work("failed"), "it gets no more");
     assert!(good.work("completed"));
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     let shown = json(&mut raw, "WORKER.GET bad");
     assert_eq!(shown["state"], "quarantined");
     assert_eq!(
@@ -212,7 +214,7 @@ fn a_worker_that_fails_far_more_often_than_others_gets_no_more_jobs_until_it_is_
 fn a_plan_that_fails_wherever_it_runs_quarantines_nobody() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     for plan in ["sound", "typo"] {
         lab.submit_plan(&agq, &script(plan, "true", ""));
     }
@@ -252,7 +254,7 @@ fn the_shape_of_brpop_can_be_set_for_clients_that_never_introduce_themselves() {
     let lab = Lab::new();
     for (shape, expected) in [("pair", "*2"), ("bulk", "$1")] {
         let agq = lab.agq(&["--brpop-reply", shape]);
-        let mut raw = Raw::open(&lab, &agq);
+        let mut raw = RawConnection::open(&lab, &agq);
         assert_eq!(raw.ask("LPUSH list v"), ":1");
         assert_eq!(raw.ask("BRPOP list 1"), expected, "{shape}");
     }
@@ -262,12 +264,12 @@ fn the_shape_of_brpop_can_be_set_for_clients_that_never_introduce_themselves() {
 fn a_client_that_goes_away_behind_a_waiting_pop_loses_nothing() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let mut gone = Raw::open(&lab, &agq);
+    let mut gone = RawConnection::open(&lab, &agq);
     gone.send("BRPOP list 0\nPING\nPING\n");
-    let mut other = Raw::open(&lab, &agq);
+    let mut other = RawConnection::open(&lab, &agq);
     eventually("it waits", || (other.ask("CLIENT ID") == ":2").then_some(()));
     drop(gone);
-    let mut watcher = Raw::open(&lab, &agq);
+    let mut watcher = RawConnection::open(&lab, &agq);
     eventually("agq has noticed", || {
         watcher.send("CLIENT LIST\n");
         (!watcher.bulk().contains("id=1 ")).then_some(())
@@ -301,7 +303,7 @@ fn an_action_that_is_closed_without_inputs_is_over() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &script("p", "true", ""));
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     assert_eq!(
         raw.ask(r#"ACTION.SUBMIT '{"action_id":"a","plan_id":"p","open":true}'"#),
         "+OK action_id=a jobs_created=0"
@@ -326,7 +328,7 @@ fn a_job_that_is_cancelled_and_tried_again_runs_once_at_a_time() {
     };
     eventually("it runs", || (pids().len() == 1).then_some(()));
     let job = only_job(&lab, &agq, "a")["job_id"].as_str().unwrap().to_owned();
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     raw.send(&format!("JOB.CANCEL {job}\nJOB.RETRY {job} FORCE\n"));
     assert_eq!((raw.line().as_str(), raw.line().as_str()), ("+OK job cancelled", "+OK job re-queued"));
     eventually("it runs again", || (pids().len() == 2).then_some(()));

@@ -14,7 +14,7 @@ use std::{
 use e2e::{Lab, eventually};
 
 use self::{
-    script::{How, Step, steps},
+    script::{How, ScriptLine, steps},
     wire::{BOUND, Wire, elements, head, payload},
 };
 use crate::clients::found;
@@ -147,7 +147,7 @@ fn introduced(mut wire: Wire, lab: &Lab, version: &str) -> Wire {
 }
 
 /// Returns the reply of each step, or no bytes for a step that reads none.
-fn play(steps: &[Step], connect: impl Fn() -> Wire) -> Vec<Vec<u8>> {
+fn play(steps: &[ScriptLine], connect: impl Fn() -> Wire) -> Vec<Vec<u8>> {
     let mut wires: HashMap<char, Wire> = HashMap::new();
     let mut replies = Vec::new();
     for step in steps {

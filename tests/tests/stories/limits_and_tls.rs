@@ -11,7 +11,7 @@ use std::{
 use e2e::{Agq, Lab, eventually};
 use serde_json::Value;
 
-use crate::support::{Raw, plan};
+use crate::support::{RawConnection, plan};
 
 /// Waits until the log of agq contains `words`.
 fn wait_for_log(lab: &Lab, words: &str) {
@@ -71,7 +71,7 @@ fn config(lab: &Lab, text: &str) -> String {
 
 /// Returns the reply to AUTH with `key` on a new connection.
 fn reply_to_auth(agq: &Agq, key: &str) -> String {
-    Raw::bare(agq).ask(&format!("AUTH {key}"))
+    RawConnection::bare(agq).ask(&format!("AUTH {key}"))
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn keys_change_without_a_connection_being_lost() {
     let keys = ["1".repeat(64), "2".repeat(64), "3".repeat(64)];
     let write = |key: &str| config(&lab, &format!("[clients]\nalice = '{key}'\n"));
     let agq = lab.agq(&["--config", &write(&keys[0]), "--max-auth-failures", "0"]);
-    let mut alice = Raw::bare(&agq);
+    let mut alice = RawConnection::bare(&agq);
     assert_eq!(alice.ask(&format!("AUTH {}", keys[0])), "+OK");
 
     write(&keys[1]);
@@ -148,8 +148,8 @@ fn wrong_keys_wait_and_right_ones_do_not() {
 fn an_address_has_so_many_connections_and_not_one_more() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-connections-per-ip", "3", "--socket", "agq.sock"]);
-    let mut inside: Vec<Raw> = (0..3).map(|_| Raw::open(&lab, &agq)).collect();
-    let mut outside = Raw::bare(&agq);
+    let mut inside: Vec<RawConnection> = (0..3).map(|_| RawConnection::open(&lab, &agq)).collect();
+    let mut outside = RawConnection::bare(&agq);
     assert_eq!(outside.line(), "-ERR Too many connections from 127.0.0.1: max 3");
     assert!(outside.is_closed());
     for raw in &mut inside {
@@ -170,7 +170,7 @@ fn at_the_connection_limit_a_worker_works_and_the_next_ones_say_what_helps() {
     let mut command = lab.command("agw");
     command.env("AGQ_ADDR", agq.address()).env("AGW_LOG", "debug");
     let mut first = lab.agw_by("w1", command);
-    let fourth = Raw::open(&lab, &agq);
+    let fourth = RawConnection::open(&lab, &agq);
     let help = "close some of them, or raise agq's --max-connections-per-ip";
     let refused = lab.agx(&agq, &["queue", "stats"]).expect(3).err;
     assert!(refused.contains("Too many connections from 127.0.0.1: max 4"), "{refused}");
@@ -226,7 +226,7 @@ fn what_was_changed_is_written_down_and_what_was_asked_is_not() {
         let text = std::fs::read_to_string(path).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
-    let mut raw = Raw::bare(&agq);
+    let mut raw = RawConnection::bare(&agq);
     assert_eq!(raw.ask(&format!("AUTH {}", "x".repeat(64))), "-ERR Invalid session key");
     assert_eq!(raw.ask(&format!("AUTH {alice}")), "+OK");
     let submit = format!("PLAN.SUBMIT '{}'", plan("p", "true", &[]));
@@ -264,7 +264,7 @@ fn a_command_that_is_never_finished_ends_its_connection() {
     for (before, half) in
         [("", "*2\r\n$4\r\nPI"), ("", "*2\r\n"), ("PING\r\n", "*2\r\n"), ("PING\r\n", "PIN")]
     {
-        let mut raw = Raw::open(&lab, &agq);
+        let mut raw = RawConnection::open(&lab, &agq);
         raw.send(&format!("{before}{half}"));
         if !before.is_empty() {
             assert_eq!(raw.line(), "+PONG");
@@ -273,7 +273,7 @@ fn a_command_that_is_never_finished_ends_its_connection() {
         assert!(raw.is_closed());
     }
     // Commands may arrive in pieces for any time if each command is complete in time.
-    let mut busy = Raw::open(&lab, &agq);
+    let mut busy = RawConnection::open(&lab, &agq);
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(600) {
         busy.send("PING\r\nPI");
@@ -281,8 +281,8 @@ fn a_command_that_is_never_finished_ends_its_connection() {
         assert_eq!((busy.line().as_str(), busy.line().as_str()), ("+PONG", "+PONG"));
     }
     // A connection without an unfinished command may stay idle.
-    let mut silent = Raw::open(&lab, &agq);
-    let mut late = Raw::open(&lab, &agq);
+    let mut silent = RawConnection::open(&lab, &agq);
+    let mut late = RawConnection::open(&lab, &agq);
     late.send("*1\r\n");
     assert!(late.line().starts_with("-ERR a command was not complete"));
     assert_eq!(silent.ask("PING"), "+PONG");
@@ -292,10 +292,10 @@ fn a_command_that_is_never_finished_ends_its_connection() {
 fn who_does_not_log_in_is_closed() {
     let lab = Lab::new();
     let agq = lab.agq(&["--login-timeout", "0.2"]);
-    let mut raw = Raw::bare(&agq);
+    let mut raw = RawConnection::bare(&agq);
     assert_eq!(raw.line(), "-ERR no AUTH within 0.2 seconds");
     assert!(raw.is_closed());
-    let mut spoken = Raw::bare(&agq);
+    let mut spoken = RawConnection::bare(&agq);
     assert_eq!(spoken.ask("PING"), "-ERR NOAUTH Authentication required");
     assert_eq!(spoken.line(), "-ERR no AUTH within 0.2 seconds");
 }
@@ -304,7 +304,7 @@ fn who_does_not_log_in_is_closed() {
 fn who_is_too_fast_is_slowed_and_then_refused() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-commands-per-second", "100"]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     // The number of commands is twice the burst, so the second half waits and is answered.
     raw.send(&"PING\n".repeat(200));
     assert!((0..200).all(|_| raw.line() == "+PONG"));

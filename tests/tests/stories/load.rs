@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use e2e::{Agq, Lab, eventually};
 
-use crate::support::{Raw, action, numbered, plan};
+use crate::support::{RawConnection, action, numbered, plan};
 
 /// Waits until agq lists no connection named `name`. Checks that agq serves `other` meanwhile.
-fn gone(name: &str, other: &mut Raw) {
+fn gone(name: &str, other: &mut RawConnection) {
     let named = format!("name={name} ");
     eventually("the client that does not read is gone", || {
         assert_eq!(other.ask("PING"), "+PONG", "the other is served all the while");
@@ -21,7 +21,7 @@ fn log(lab: &Lab) -> String {
 }
 
 /// Stores a value of a megabyte under the key `k`.
-fn keep_a_megabyte(raw: &mut Raw) {
+fn keep_a_megabyte(raw: &mut RawConnection) {
     let megabyte = "x".repeat(1_000_000);
     raw.send(&format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{megabyte}\r\n"));
     assert_eq!(raw.line(), "+OK");
@@ -31,7 +31,7 @@ fn keep_a_megabyte(raw: &mut Raw) {
 fn a_client_that_never_reads_is_cut_off_and_what_it_held_goes_back() {
     let lab = Lab::new();
     let agq = lab.agq(&["--send-timeout", "0.5"]);
-    let (mut deaf, mut other) = (Raw::open(&lab, &agq), Raw::open(&lab, &agq));
+    let (mut deaf, mut other) = (RawConnection::open(&lab, &agq), RawConnection::open(&lab, &agq));
     lab.submit_plan(&agq, &plan("p", "true", &[]));
     lab.submit_action(&agq, "p", "a", "[{}]");
     keep_a_megabyte(&mut other);
@@ -54,7 +54,7 @@ fn a_client_that_never_reads_is_cut_off_and_what_it_held_goes_back() {
 fn a_client_that_reads_late_gets_everything() {
     let lab = Lab::new();
     let agq = lab.agq(&["--send-timeout", "0"]);
-    let (mut late, mut other) = (Raw::open(&lab, &agq), Raw::open(&lab, &agq));
+    let (mut late, mut other) = (RawConnection::open(&lab, &agq), RawConnection::open(&lab, &agq));
     keep_a_megabyte(&mut other);
     late.send(&"GET k\n".repeat(50));
     assert_eq!(other.ask("PING"), "+PONG");
@@ -68,7 +68,7 @@ fn a_client_that_reads_late_gets_everything() {
 fn a_subscriber_that_is_too_slow_is_cut_off_and_the_publisher_is_not() {
     let lab = Lab::new();
     let agq = lab.agq(&["--send-timeout", "0", "--max-commands-per-second", "0"]);
-    let (mut slow, mut publisher) = (Raw::open(&lab, &agq), Raw::open(&lab, &agq));
+    let (mut slow, mut publisher) = (RawConnection::open(&lab, &agq), RawConnection::open(&lab, &agq));
     assert_eq!(slow.ask("CLIENT SETNAME slow"), "+OK");
     slow.send("SUBSCRIBE c\n");
     assert_eq!((slow.line().as_str(), slow.bulk().as_str()), ("*3", "subscribe"));
@@ -127,7 +127,7 @@ fn a_submission_that_was_broken_off_goes_on_where_it_was() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &plan("p", "echo", &["{{input.line}}"]));
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     assert_eq!(
         raw.ask(r#"ACTION.SUBMIT '{"action_id":"a","plan_id":"p","open":true}'"#),
         "+OK action_id=a jobs_created=0"
@@ -159,7 +159,7 @@ fn pages_make_up_the_whole_list() {
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &plan("p", "true", &[]));
     lab.submit_action(&agq, "p", "a", &numbered(2_500));
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     let mut listed = |command: &str| -> Vec<String> {
         let count: usize = raw.ask(command).strip_prefix('*').unwrap().parse().unwrap();
         (0..count).map(|_| raw.bulk()).collect()

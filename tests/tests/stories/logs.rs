@@ -6,7 +6,7 @@ use e2e::{Agq, Lab, Proxy, eventually};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::{
-    running::Running,
+    running::RunningCommand,
     support::{ended, only_job, plan},
 };
 
@@ -26,9 +26,9 @@ fn open(lab: &Lab, gate: &str) {
 }
 
 /// Starts `agx logs`.
-fn follow(lab: &Lab, agq: &Agq, args: &[&str]) -> Running {
+fn follow(lab: &Lab, agq: &Agq, args: &[&str]) -> RunningCommand {
     let mut command = lab.command("agx");
-    Running::start(command.env("AGQ_ADDR", agq.address()).arg("logs").args(args))
+    RunningCommand::start(command.env("AGQ_ADDR", agq.address()).arg("logs").args(args))
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn jobs_that_cannot_be_followed_are_refused() {
     let waits = lab.agx(&agq, &["logs", "a"]).expect(0);
     assert!(waits.err.contains("0 of its jobs are running, and 1 has not begun"), "{}", waits.err);
     // A worker of another implementation, which does not support requests for output.
-    let mut other = crate::support::Raw::open(&lab, &agq);
+    let mut other = crate::support::RawConnection::open(&lab, &agq);
     assert!(
         other.ask(r#"WORKER.REGISTER '{"worker_id":"other","capabilities":["true"]}'"#).starts_with("+OK")
     );

@@ -14,9 +14,9 @@ use std::{
 use e2e::{Lab, Ran};
 
 /// Options, command and sources of a row, its stdin, and the output.
-type Row<'r> = (&'r [&'r str], &'r str, &'r [&'r str], &'r str, &'r str);
+type MapCase<'r> = (&'r [&'r str], &'r str, &'r [&'r str], &'r str, &'r str);
 
-const LIKE_PARALLEL: &[Row<'_>] = &[
+const LIKE_PARALLEL: &[MapCase<'_>] = &[
     (&["-k"], "echo", &[":::", "a", "b"], "", "a\nb\n"),
     (&["-k"], "echo", &[], "a b\nc\n", "a b\nc\n"),
     (

@@ -10,11 +10,11 @@ use std::{
 use e2e::Lab;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use crate::running::Running;
+use crate::running::RunningCommand;
 
 /// A map of jobs that print something, and wait at the gate of their input.
 struct Map {
-    run: Running,
+    run: RunningCommand,
     gates: PathBuf,
 }
 
@@ -29,7 +29,7 @@ impl Map {
         let mut command: Command = lab.command("agx");
         command.env("TMPDIR", lab.path()).arg("map").args(["-j", "2"]).args(options);
         command.args(["--", "sh", "-c", &script, "{}", ":::", "a", "b"]);
-        Self { run: Running::start(&mut command), gates }
+        Self { run: RunningCommand::start(&mut command), gates }
     }
 
     fn open(&self, gate: &str, text: &str) {
@@ -70,7 +70,7 @@ fn map_prints_the_output_of_a_failed_attempt_before_that_of_the_next_one() {
     let mut command: Command = lab.command("agx");
     command.env("TMPDIR", lab.path()).current_dir(lab.path());
     command.args(["map", "--line-buffer", "--retries", "1", "--", "sh", "-c", script, "{}", ":::", "a"]);
-    assert_eq!(Running::start(&mut command).succeed().0, "first\nsecond\n");
+    assert_eq!(RunningCommand::start(&mut command).succeed().0, "first\nsecond\n");
 }
 
 #[test]

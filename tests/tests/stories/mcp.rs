@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use self::session::McpSession;
 use crate::{
-    running::Running,
+    running::RunningCommand,
     support::{ended, process_of},
 };
 
@@ -198,7 +198,7 @@ fn http_needs_the_key_and_refuses_other_sites_and_other_hosts() {
     let _agw = lab.agw(&agq, "w1", &[]);
     let mut http = command(&lab, &agq);
     let mut server =
-        Running::start(http.args(["mcp", "--http", "127.0.0.1:0", "--http-host", "mcp.example"]));
+        RunningCommand::start(http.args(["mcp", "--http", "127.0.0.1:0", "--http-host", "mcp.example"]));
     let line = server.err_line();
     let address = line.split("http://").nth(1).and_then(|rest| rest.split("/mcp").next()).unwrap().to_owned();
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {

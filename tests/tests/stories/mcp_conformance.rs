@@ -9,14 +9,14 @@ use std::{
 use e2e::{Agq, Lab, Ran};
 use rustix::process::Signal;
 
-use crate::{clients::found, running::Running};
+use crate::{clients::found, running::RunningCommand};
 
 /// Scenarios that do not apply, with reasons.
 const NOT_APPLICABLE: &str = "tests/sessions/mcp_conformance.yaml";
 
 /// Server with the fixtures. The drop kills it.
 struct FixtureServer {
-    running: Running,
+    running: RunningCommand,
     url: String,
 }
 
@@ -24,7 +24,7 @@ impl FixtureServer {
     fn start(lab: &Lab, agq: &Agq) -> Self {
         let mut command = lab.command("agenix-mcp-fixtures");
         command.env("AGQ_ADDR", agq.address()).env("AGQ_SESSION_KEY", lab.key());
-        let mut running = Running::start(&mut command);
+        let mut running = RunningCommand::start(&mut command);
         let url = running.line().trim().to_owned();
         Self { running, url }
     }

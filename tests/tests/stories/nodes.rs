@@ -18,7 +18,7 @@ use e2e::{Agq, Lab, Postgres, Proxy, Ran, eventually};
 use serde_json::Value;
 
 use crate::certificates::Authority;
-use crate::support::{Raw, ended, numbered, only_job, plan};
+use crate::support::{RawConnection, ended, numbered, only_job, plan};
 
 /// Arguments for nodes that learn of changes only by notifications, because polling is too rare.
 const ONLY_TOLD: [&str; 2] = ["--store-poll-interval", "3600"];
@@ -35,7 +35,7 @@ fn a_job_goes_from_node_to_node(args: &[&str]) {
     let lab = Lab::of_nodes();
     let (here, there) = (lab.agq(args), lab.agq(args));
     lab.submit_plan(&here, &plan("p", "true", &[]));
-    let mut waits = Raw::open(&lab, &there);
+    let mut waits = RawConnection::open(&lab, &there);
     waits.send("BRPOP queue:ready 0\n");
     let received = std::thread::spawn(move || waits.line());
     let mut count = 0;
@@ -77,11 +77,11 @@ fn what_a_job_writes_is_seen_from_another_node() {
 fn lists_messages_and_updates_go_from_node_to_node() {
     let lab = Lab::of_nodes();
     let (here, there) = (lab.agq(&ONLY_TOLD), lab.agq(&ONLY_TOLD));
-    let mut sends = Raw::open(&lab, &here);
+    let mut sends = RawConnection::open(&lab, &here);
     // A message above the size limit of notifications takes another path.
     let long = "x".repeat(20_000);
     for (channel, message) in [("brief", "short"), ("large", &long)] {
-        let mut listens = Raw::open(&lab, &there);
+        let mut listens = RawConnection::open(&lab, &there);
         assert_eq!(listens.ask(&format!("SUBSCRIBE {channel}")), "*3");
         let received = std::thread::spawn(move || {
             (0..5).for_each(|_| drop(listens.line()));
@@ -93,7 +93,7 @@ fn lists_messages_and_updates_go_from_node_to_node() {
         });
         assert_eq!(received.join().unwrap().as_deref(), Some(message));
     }
-    let mut waits = Raw::open(&lab, &there);
+    let mut waits = RawConnection::open(&lab, &there);
     waits.send("BLPOP list 0\n");
     assert_eq!(sends.ask("RPUSH list v"), ":1");
     assert_eq!(waits.line(), "$1");
@@ -111,7 +111,7 @@ fn a_job_is_cancelled_at_another_node_than_its_workers() {
     lab.submit_action(&here, "p", "a", "[{}]");
     let child: i32 = eventually("the job runs", || std::fs::read_to_string(&pid).ok()?.trim().parse().ok());
     let job = only_job(&lab, &here, "a")["job_id"].as_str().unwrap().to_owned();
-    let mut asks = Raw::open(&lab, &here);
+    let mut asks = RawConnection::open(&lab, &here);
     assert_eq!(asks.ask(&format!("JOB.CANCEL {job}")), "+OK job cancelled");
     eventually("its process is ended", || e2e::is_gone(child).then_some(()));
     assert_eq!(ended(&lab, &there, "a")["status"], "cancelled");
@@ -171,7 +171,7 @@ fn nodes_that_are_killed_and_come_back_lose_nothing() {
         // One of the victims is the leader: the first node, or a later winner of an election.
         let victim = round % 3;
         nodes[victim].kill();
-        let mut survivor = Raw::open(&lab, &nodes[(victim + 1) % 3]);
+        let mut survivor = RawConnection::open(&lab, &nodes[(victim + 1) % 3]);
         for _ in 0..10 {
             assert_eq!(survivor.ask(&format!("SET k{acknowledged} {acknowledged}")), "+OK");
             acknowledged += 1;
@@ -186,7 +186,7 @@ fn nodes_that_are_killed_and_come_back_lose_nothing() {
     // The leader returns the claims of a killed node's connections once it has detected that the
     // node is gone.
     eventually("all jobs end", || (status(&lab, &nodes[0], "a")["completed"] == JOBS).then_some(()));
-    let mut reads = Raw::open(&lab, &nodes[2]);
+    let mut reads = RawConnection::open(&lab, &nodes[2]);
     for n in 0..acknowledged {
         reads.send(&format!("GET k{n}\n"));
         assert_eq!(reads.bulk(), n.to_string());
@@ -198,7 +198,7 @@ fn a_database_that_crashes_loses_nothing_and_nobody_has_to_start_again() {
     let mut cluster = Postgres::start(&[]);
     let lab = Lab::new();
     let agq = lab.agq(&["--store", &cluster.url(), "--store-lease", "2"]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     let (mut acknowledged, mut refused) = (0, 0);
     for round in 0..3 {
         let bound = Instant::now() + Duration::from_secs(60);
@@ -237,7 +237,7 @@ fn a_node_that_is_cut_off_from_the_database_hands_out_nothing_and_comes_back() {
     };
     let (far, near) = (node(&proxy.address()), node(&cluster.address()));
     lab.submit_plan(&near, &plan("p", "true", &[]));
-    let mut waits = Raw::open(&lab, &far);
+    let mut waits = RawConnection::open(&lab, &far);
     let handed_out = std::thread::spawn(move || {
         loop {
             let answer = waits.ask("BRPOP queue:ready 0");
@@ -246,7 +246,7 @@ fn a_node_that_is_cut_off_from_the_database_hands_out_nothing_and_comes_back() {
             }
         }
     });
-    let mut asks = Raw::open(&lab, &far);
+    let mut asks = RawConnection::open(&lab, &far);
     assert_eq!(asks.ask("SET before v"), "+OK");
     proxy.cut_off();
     // The node still serves its clients, and reports the failure of its store.
@@ -335,7 +335,7 @@ fn a_database_is_made_ready_before_any_node_comes_as_often_as_one_likes() {
     let nowhere = migrate("postgres://agq@127.0.0.1:1/agq").expect(1);
     assert!(nowhere.err.contains("cannot bring the database 127.0.0.1:1/agq up to date: "), "{nowhere:?}");
     let agq = lab.agq(&[]);
-    assert_eq!(Raw::open(&lab, &agq).ask("PING"), "+PONG");
+    assert_eq!(RawConnection::open(&lab, &agq).ask("PING"), "+PONG");
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn a_node_speaks_tls_with_the_database_and_goes_to_no_other() {
         format!("postgres://agq@{address}/postgres?sslmode=verify-full&sslrootcert={ca}")
     };
     let agq = lab.agq(&["--store", &url(&authority.file)]);
-    assert_eq!(Raw::open(&lab, &agq).ask("SET k v"), "+OK");
+    assert_eq!(RawConnection::open(&lab, &agq).ask("SET k v"), "+OK");
     let sql = "SELECT count(*) > 0, bool_and(s.ssl) FROM pg_stat_activity JOIN pg_stat_ssl AS s USING (pid) \
          WHERE application_name = 'agq'";
     let asked = Ran::from(cluster.client("psql").args(["-AtXc", sql]).output().unwrap()).expect(0);

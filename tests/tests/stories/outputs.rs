@@ -19,7 +19,7 @@ use agenix_protocol::{
 use e2e::{Agq, Lab, Ran, eventually, peak_memory_kib};
 use serde_json::json;
 
-use crate::support::{Raw, ended, plan};
+use crate::support::{RawConnection, ended, plan};
 
 const MIB: usize = 1024 * 1024;
 /// Number and size of the files that the map with kills unpacks.
@@ -189,7 +189,7 @@ fn blobs_are_removed_with_their_jobs() {
     with_output(&lab, &agq);
     assert_eq!(blobs(&lab).len(), 1);
     let bytes = sh(&lab, "seq 150000").len();
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     eventually("the metrics count the blob", || {
         raw.send("METRICS json\n");
         let metrics: serde_json::Value = serde_json::from_str(&raw.bulk()).unwrap();

@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use crate::support::is_like;
 
 /// A command of a page with its expected output and exit code.
-struct Step {
+struct PageCommand {
     command: String,
     prints: Vec<String>,
     code: i32,
@@ -31,9 +31,9 @@ struct Step {
 }
 
 /// Returns the commands of a page.
-fn steps(page: &str) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
-    let step = |command: &str, is_elsewhere| Step {
+fn steps(page: &str) -> Vec<PageCommand> {
+    let mut steps: Vec<PageCommand> = Vec::new();
+    let step = |command: &str, is_elsewhere| PageCommand {
         command: command.to_owned(),
         prints: Vec::new(),
         code: 0,
@@ -142,7 +142,7 @@ impl<'l> Session<'l> {
     }
 
     /// Runs a step. Returns its stdout, its stderr, and its exit code if it has ended.
-    fn run(&mut self, step: &Step) -> (String, String, Option<i32>) {
+    fn run(&mut self, step: &PageCommand) -> (String, String, Option<i32>) {
         self.count += 1;
         let (number, command) = (self.count, self.given(&step.command));
         let place = self.aside.path().join(number.to_string()).display().to_string();
@@ -188,7 +188,7 @@ fn page(name: &str) -> String {
 fn comes_out_as_it_is_written(name: &str, at_least: usize) {
     let lab = Lab::on_files();
     let mut session = Session::start(&lab);
-    let steps: Vec<Step> = steps(&page(name)).into_iter().filter(|step| !step.is_elsewhere).collect();
+    let steps: Vec<PageCommand> = steps(&page(name)).into_iter().filter(|step| !step.is_elsewhere).collect();
     assert!(steps.len() >= at_least, "{name} has {} commands", steps.len());
     for step in steps {
         let (out, err, code) = session.run(&step);

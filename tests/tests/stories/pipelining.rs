@@ -2,13 +2,13 @@
 
 use e2e::Lab;
 
-use crate::support::{Raw, plan};
+use crate::support::{RawConnection, plan};
 
 #[test]
 fn a_hundred_commands_at_once_are_answered_in_order() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     let commands: String = (0..100).map(|n| format!("LPUSH list {n}\nPING {n}\n")).collect();
     raw.send(&commands);
     for n in 0..100 {
@@ -21,7 +21,7 @@ fn a_hundred_commands_at_once_are_answered_in_order() {
 fn each_of_many_writes_at_once_is_answered_for_itself() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     let counts: String = "INCR n\n".repeat(40);
     raw.send(&format!(
         "SET k 1\nINCR k\nLPUSH k x\nNOSUCH\nINCR k\nSET plan:p v\nRPOP none\nINCR k\nGET k\n{counts}MULTI\nINCR n\nEXEC\nINCR n\n"
@@ -44,7 +44,7 @@ fn each_of_many_writes_at_once_is_answered_for_itself() {
 fn a_read_sees_the_writes_before_it_and_an_action_its_plan() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     let (plan, action) = (plan("p", "true", &[]), r#"{"action_id":"a","plan_id":"p","inputs":[{}]}"#);
     raw.send(&format!("SET k v\nGET k\nPLAN.SUBMIT '{plan}'\nACTION.SUBMIT '{action}'\nLLEN queue:ready\n"));
     assert_eq!(raw.line(), "+OK");
@@ -58,10 +58,10 @@ fn a_read_sees_the_writes_before_it_and_an_action_its_plan() {
 fn waiters_on_a_list_are_served_in_the_order_they_came() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let mut waiters: Vec<Raw> = Vec::new();
-    let mut watcher = Raw::open(&lab, &agq);
+    let mut waiters: Vec<RawConnection> = Vec::new();
+    let mut watcher = RawConnection::open(&lab, &agq);
     for _ in 0..5 {
-        let mut waiter = Raw::open(&lab, &agq);
+        let mut waiter = RawConnection::open(&lab, &agq);
         waiter.send("PING\nBRPOP list 0\n");
         assert_eq!(waiter.line(), "+PONG");
         // PING and BRPOP are one packet, so the reply to PING proves that agq has read the BRPOP.
@@ -77,7 +77,7 @@ fn waiters_on_a_list_are_served_in_the_order_they_came() {
 fn what_was_acknowledged_is_there_after_a_kill() {
     let lab = Lab::new();
     let mut agq = lab.agq(&[]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     let commands: String = (0..1000).map(|n| format!("SET k{n} v{n}\n")).collect();
     raw.send(&commands);
     for _ in 0..1000 {
@@ -85,7 +85,7 @@ fn what_was_acknowledged_is_there_after_a_kill() {
     }
     agq.kill();
     agq.start_again(&lab);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     for n in 0..1000 {
         raw.send(&format!("GET k{n}\n"));
         assert_eq!(raw.bulk(), format!("v{n}"));
@@ -97,14 +97,14 @@ fn a_client_that_has_closed_its_writing_side_still_gets_its_replies() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let commands = format!("AUTH {}\nSET k v\nGET k\nPING\n", lab.key());
-    assert_eq!(Raw::bare(&agq).send_last(&commands), "+OK\r\n+OK\r\n$1\r\nv\r\n+PONG\r\n");
+    assert_eq!(RawConnection::bare(&agq).send_last(&commands), "+OK\r\n+OK\r\n$1\r\nv\r\n+PONG\r\n");
 }
 
 #[test]
 fn agq_stops_though_a_client_does_not_read() {
     let lab = Lab::new();
     let mut agq = lab.agq(&[]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     let megabyte = "x".repeat(1_000_000);
     raw.send_bytes(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{megabyte}\r\n").as_bytes());
     assert_eq!(raw.line(), "+OK");
@@ -117,7 +117,7 @@ fn agq_stops_though_a_client_does_not_read() {
 fn a_read_does_not_see_the_write_behind_it() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-commands-per-second", "0"]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     for _ in 0..200 {
         raw.send("RPUSH list a\nLRANGE list 0 -1\nDEL list\n");
         assert_eq!(raw.line(), ":1");
@@ -130,11 +130,11 @@ fn a_read_does_not_see_the_write_behind_it() {
 fn so_much_behind_a_command_that_waits_ends_the_connection_and_loses_nothing() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-pipeline", "10"]);
-    let mut crowded = Raw::open(&lab, &agq);
+    let mut crowded = RawConnection::open(&lab, &agq);
     crowded.send(&format!("BRPOP list 0\n{}", "PING\n".repeat(20)));
     assert_eq!(crowded.line(), "-ERR Too many commands behind one that waits");
     assert!(crowded.is_closed());
-    let mut other = Raw::open(&lab, &agq);
+    let mut other = RawConnection::open(&lab, &agq);
     assert_eq!(other.ask("LPUSH list v"), ":1");
     assert_eq!(other.ask("LLEN list"), ":1");
 }
@@ -143,7 +143,7 @@ fn so_much_behind_a_command_that_waits_ends_the_connection_and_loses_nothing() {
 fn a_claim_takes_its_place_behind_the_writes_before_it_and_what_is_behind_it_waits() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-commands-per-second", "0"]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     assert_eq!(raw.ask(&format!("PLAN.SUBMIT '{}'", plan("p", "true", &[]))), "+OK plan_id=p");
     raw.send("ACTION.SUBMIT '{\"plan_id\":\"p\",\"inputs\":[{}]}'\nRPOP queue:ready\n");
     for n in 0..100 {
@@ -158,7 +158,7 @@ fn a_claim_takes_its_place_behind_the_writes_before_it_and_what_is_behind_it_wai
         assert_eq!((raw.line().as_str(), raw.line().as_str(), raw.line().as_str()), ("+OK", "$-1", ":0"));
     }
     // A waiting command gets no reply, but the command before it does.
-    let rest = Raw::open(&lab, &agq).send_last("SET a 1\nBRPOP queue:other 60\n");
+    let rest = RawConnection::open(&lab, &agq).send_last("SET a 1\nBRPOP queue:other 60\n");
     assert_eq!(rest, "+OK\r\n");
 }
 
@@ -166,7 +166,7 @@ fn a_claim_takes_its_place_behind_the_writes_before_it_and_what_is_behind_it_wai
 fn an_action_behind_its_own_plan_keeps_its_place() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     for n in 0..20 {
         let plan = crate::support::plan(&format!("p{n}"), "true", &[]);
         let action = format!(r#"{{"action_id":"a{n}","plan_id":"p{n}","open":true}}"#);
@@ -183,11 +183,11 @@ fn an_action_behind_its_own_plan_keeps_its_place() {
 fn what_is_ready_is_answered_though_the_client_sends_no_more() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-pipeline", "1"]);
-    let rest = Raw::open(&lab, &agq).send_last("SET a 1\nBRPOP queue:x y 1\nPING\n");
+    let rest = RawConnection::open(&lab, &agq).send_last("SET a 1\nBRPOP queue:x y 1\nPING\n");
     let mixed = "-ERR Invalid arguments: queues and lists cannot be waited for in one command";
     assert_eq!(rest, format!("+OK\r\n{mixed}\r\n+PONG\r\n"));
     // A connection may wait even with the smallest limit of commands in flight.
-    let mut waiting = Raw::open(&lab, &agq);
+    let mut waiting = RawConnection::open(&lab, &agq);
     waiting.send("BRPOP list 1.5\n");
     assert_eq!(waiting.line(), "$-1");
 }

@@ -5,7 +5,7 @@ use std::fs;
 use e2e::{Agq, Agw, Lab, Ran, eventually};
 use serde_json::{Value, json};
 
-use crate::support::{Raw, ended};
+use crate::support::{RawConnection, ended};
 
 const POLICY: &str = r#"
 version = 1
@@ -63,7 +63,7 @@ fn worker_refuses_a_job_that_its_policy_does_not_allow_and_agq_does_not_retry_it
 fn challenge_is_no_way_around_the_policy_of_a_worker() {
     let (lab, agq, _agw) = with_worker();
     let challenge = json!({"command": "sh", "args": ["-c", "echo out"]});
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     let answer = raw.ask(&format!("WORKER.VERIFY sh '{challenge}'"));
     assert!(answer.contains("the tool 'sh' is not listed") && !answer.contains("out"), "{answer}");
 }

@@ -4,7 +4,7 @@
 use agenix_protocol::request::{AgentAccess, Command, CommandAccess};
 use e2e::{Agq, Lab, Ran};
 
-use crate::support::Raw;
+use crate::support::RawConnection;
 
 /// Commands that workers must never get, because they would allow more than working.
 const NOT_FOR_WORKERS: [&str; 15] = [
@@ -117,7 +117,7 @@ fn every_command_with_every_kind_of_key() {
     let mut cells = 0;
     for who in everyone(&lab) {
         for command in Command::all() {
-            let mut raw = Raw::bare(&agq);
+            let mut raw = RawConnection::bare(&agq);
             assert_eq!(raw.ask(&format!("AUTH {}", who.key)), "+OK");
             let (reply, shown) = (raw.ask(&line(command)), who.name);
             let refusal = format!("-NOPERM This key is {shown}'s and may not use {}", command.name);
@@ -145,7 +145,7 @@ fn before_auth_nothing_is_answered() {
     let lab = Lab::new();
     let agq = start(&lab);
     for command in Command::all() {
-        let reply = Raw::bare(&agq).ask(&line(command));
+        let reply = RawConnection::bare(&agq).ask(&line(command));
         if BEFORE_AUTH.contains(&command.name) {
             assert!(!reply.contains("NOAUTH"), "{}: {reply}", command.name);
         } else if command.name == "CLIENT" {
@@ -170,8 +170,8 @@ fn what_must_never_change_by_accident() {
 }
 
 /// Opens a connection and logs in with `key`.
-fn with_key(agq: &Agq, key: &str) -> Raw {
-    let mut raw = Raw::bare(agq);
+fn with_key(agq: &Agq, key: &str) -> RawConnection {
+    let mut raw = RawConnection::bare(agq);
     assert_eq!(raw.ask(&format!("AUTH {key}")), "+OK");
     raw
 }
@@ -231,14 +231,14 @@ fn literal_variables_of_a_plan_are_hidden_from_other_keys() {
     let config = lab.file("agq.toml", &format!("[clients]\nalice = '{alice}'\nbob = '{bob}'\n"));
     let agq = lab.agq(&["--config", config.to_str().unwrap()]);
     let ask = |key: &str, command: &str| {
-        let mut raw = Raw::bare(&agq);
+        let mut raw = RawConnection::bare(&agq);
         assert_eq!(raw.ask(&format!("AUTH {key}")), "+OK");
         raw.send(&format!("{command}\n"));
         raw.bulk()
     };
     let env = r#"{"TOKEN": "hunter2", "FILE": "{{input.file}}"}"#;
     let plan = format!(r#"{{"plan_id":"p","tasks":[{{"task_number":1,"command":"env","env":{env}}}]}}"#);
-    let mut raw = Raw::bare(&agq);
+    let mut raw = RawConnection::bare(&agq);
     assert_eq!(raw.ask(&format!("AUTH {alice}")), "+OK");
     assert_eq!(raw.ask(&format!("PLAN.SUBMIT '{plan}'")), "+OK plan_id=p");
     for owner in [&*alice, lab.key()] {

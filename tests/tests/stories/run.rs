@@ -8,7 +8,7 @@ use rustix::{
     process::Signal,
 };
 
-use crate::running::Running;
+use crate::running::RunningCommand;
 
 /// Returns a command whose agx starts its own agq and worker.
 fn alone(lab: &Lab, args: &[&str]) -> Command {
@@ -34,7 +34,7 @@ fn run_shows_output_while_the_command_runs_and_ends_with_its_code() {
     let lab = Lab::new();
     let gate = gate(&lab);
     let script = format!("echo tick; echo complaint >&2; cat '{gate}'; exit 7");
-    let mut run = Running::start(&mut alone(&lab, &["--", "sh", "-c", &script]));
+    let mut run = RunningCommand::start(&mut alone(&lab, &["--", "sh", "-c", &script]));
     assert_eq!(run.line(), "tick\n", "the command waits at its gate");
     File::options().write(true).open(&gate).unwrap().write_all(b"tock\n").unwrap();
     assert_eq!(run.end(), (7, "tock\n".into(), "complaint\n".into()));
@@ -43,7 +43,7 @@ fn run_shows_output_while_the_command_runs_and_ends_with_its_code() {
 #[test]
 fn run_ends_with_the_code_that_a_shell_would_give() {
     let lab = Lab::new();
-    let run = |args: &[&str]| Running::start(&mut alone(&lab, args)).end();
+    let run = |args: &[&str]| RunningCommand::start(&mut alone(&lab, args)).end();
     assert_eq!(run(&["printf 'b\\na\\n' | sort | head -n 1"]), (0, "a\n".into(), String::new()));
     assert_eq!(run(&["--", "echo", "{}", "{{x}}", "a b"]), (0, "{} {{x}} a b\n".into(), String::new()));
     assert_eq!(run(&["--", "pwd"]).1.trim_end(), lab.path().canonicalize().unwrap().to_str().unwrap());
@@ -59,7 +59,7 @@ fn run_ends_with_the_code_that_a_shell_would_give() {
     let (code, _, err) = run(&["--", "no-such-program"]);
     assert!(code == 127 && err.starts_with("agx: there is no program 'no-such-program' on PATH\n"), "{err}");
     let mut nowhere = at(&lab, "127.0.0.1:1", &["--", "true"]);
-    let (code, _, err) = Running::start(&mut nowhere).end();
+    let (code, _, err) = RunningCommand::start(&mut nowhere).end();
     assert!(code == 125 && err.contains("nothing is running there"), "{code} {err}");
     let script = lab.file("script.sh", "#!/bin/sh\necho by path\n");
     std::fs::set_permissions(script, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -76,7 +76,8 @@ fn run_follows_its_job_through_the_death_of_agq() {
     let gate = gate(&lab);
     let script = format!("echo first; cat '{gate}'; exit 3");
     let address = agq.address();
-    let mut run = Running::start(&mut at(&lab, &address, &["--on", "batch", "--", "sh", "-c", &script]));
+    let mut run =
+        RunningCommand::start(&mut at(&lab, &address, &["--on", "batch", "--", "sh", "-c", &script]));
     let _batch = lab.agw(&agq, "w2", &["--queues", "batch"]);
     assert_eq!(run.line(), "first\n");
     // A claim becomes durable only after a while, or with the next durable write.
@@ -94,7 +95,7 @@ fn run_cancels_its_job_on_ctrl_c_and_leaves_on_the_second_one() {
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &[]);
     let sleep = ["--", "sh", "-c", "echo $$; exec sleep 1000"];
-    let mut run = Running::start(&mut at(&lab, &agq.address(), &sleep));
+    let mut run = RunningCommand::start(&mut at(&lab, &agq.address(), &sleep));
     let pid: i32 = run.line().trim().parse().unwrap();
     run.signal(Signal::INT);
     let (code, _, err) = run.end();
@@ -102,7 +103,7 @@ fn run_cancels_its_job_on_ctrl_c_and_leaves_on_the_second_one() {
     eventually("the process of the job ends", || is_gone(pid).then_some(()));
     let job = err.split_whitespace().nth(2).unwrap();
     assert_eq!(lab.agx(&agq, &["job", "status", job, "--json"]).expect(0).data()["status"], "cancelled");
-    let mut run = Running::start(&mut at(&lab, &agq.address(), &sleep));
+    let mut run = RunningCommand::start(&mut at(&lab, &agq.address(), &sleep));
     run.line();
     // agq does not answer the request to cancel.
     agq.suspend();
@@ -120,7 +121,7 @@ fn run_cancels_its_job_if_the_reader_of_its_output_exits() {
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &[]);
     let script = "echo $$; while sleep 0.05; do echo more; done";
-    let mut run = Running::start(&mut at(&lab, &agq.address(), &["--", "sh", "-c", script]));
+    let mut run = RunningCommand::start(&mut at(&lab, &agq.address(), &["--", "sh", "-c", script]));
     let pid: i32 = run.line().trim().parse().unwrap();
     assert_eq!(run.end_unread(), (141, String::new()));
     eventually("the process of the job ends", || is_gone(pid).then_some(()));
@@ -132,7 +133,7 @@ fn run_cancels_its_job_when_agq_comes_back() {
     let mut agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &[]);
     let sleep = ["--", "sh", "-c", "echo $$; exec sleep 1000"];
-    let mut run = Running::start(&mut at(&lab, &agq.address(), &sleep));
+    let mut run = RunningCommand::start(&mut at(&lab, &agq.address(), &sleep));
     let pid: i32 = run.line().trim().parse().unwrap();
     // A claim becomes durable only after a while, or with the next durable write.
     lab.submit_plan(&agq, r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#);
@@ -148,15 +149,15 @@ fn run_cancels_its_job_when_agq_comes_back() {
 fn run_is_interrupted_quietly_before_its_job_exists() {
     let lab = Lab::new();
     let (unread, _open) = std::io::pipe().unwrap();
-    let mut run = Running::with_stdin(&mut alone(&lab, &["--", "cat"]), unread.into());
+    let mut run = RunningCommand::with_stdin(&mut alone(&lab, &["--", "cat"]), unread.into());
     assert!(run.err_line().contains("agx waits for its end"));
     run.signal(Signal::INT);
     assert_eq!(run.end(), (130, String::new(), String::new()));
 }
 
 /// Starts a command whose stdin is the file `input`.
-fn fed(mut command: Command, input: &std::path::Path) -> Running {
-    Running::with_stdin(&mut command, File::open(input).unwrap().into())
+fn fed(mut command: Command, input: &std::path::Path) -> RunningCommand {
+    RunningCommand::with_stdin(&mut command, File::open(input).unwrap().into())
 }
 
 #[test]
@@ -190,12 +191,13 @@ fn run_without_a_server_needs_neither_a_queue_nor_tags_of_a_worker() {
     let lab = Lab::new();
     let mut queued = alone(&lab, &["--on", "gpu", "--", "echo", "a"]);
     let note = "agx: --on is for a cluster; the worker that agx starts serves one queue\n";
-    assert_eq!(Running::start(&mut queued).end(), (0, "a\n".into(), note.into()));
+    assert_eq!(RunningCommand::start(&mut queued).end(), (0, "a\n".into(), note.into()));
     let mut map = lab.command("agx");
     map.env("TMPDIR", lab.path()).args(["map", "--queue", "gpu", "--", "echo", ":::", "a"]);
-    let (code, out, err) = Running::start(&mut map).end();
+    let (code, out, err) = RunningCommand::start(&mut map).end();
     assert_eq!((code, out.as_str()), (0, "a\n"), "{err}");
-    let (code, out, err) = Running::start(&mut alone(&lab, &["--tag", "gpu", "--", "echo", "a"])).end();
+    let (code, out, err) =
+        RunningCommand::start(&mut alone(&lab, &["--tag", "gpu", "--", "echo", "a"])).end();
     assert_eq!((code, out.as_str()), (125, ""), "{err}");
     assert!(err.contains("the worker that agx starts has no tags, and --tag gpu asks for one"), "{err}");
 }

@@ -7,13 +7,13 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-pub(crate) struct Running {
+pub(crate) struct RunningCommand {
     child: Child,
     out: BufReader<ChildStdout>,
     err: BufReader<ChildStderr>,
 }
 
-impl Running {
+impl RunningCommand {
     /// Starts a command without stdin.
     pub(crate) fn start(command: &mut Command) -> Self {
         Self::with_stdin(command, Stdio::null())

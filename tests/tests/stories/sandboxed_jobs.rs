@@ -12,7 +12,7 @@ use e2e::{Agq, Agw, Lab, Ran, eventually, is_gone};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::{Raw, ended};
+use crate::support::{RawConnection, ended};
 
 /// Lab whose directory the user of the tasks can reach, with a sandboxed worker.
 struct Sandboxed {
@@ -310,7 +310,7 @@ fn programs_that_agq_or_the_worker_asks_for_run_in_the_sandbox_too() {
     }
     let lab = lab.with_variable("PATH", &format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
     let sandboxed = Sandboxed::new(lab, &["--sandbox", "reader"]);
-    let mut raw = Raw::open(&sandboxed.lab, &sandboxed.agq);
+    let mut raw = RawConnection::open(&sandboxed.lab, &sandboxed.agq);
     assert_eq!(raw.ask("CAPABILITY.SEARCH reads"), "*1", "{}", sandboxed.agw.log());
     let found: Value = serde_json::from_str(&raw.bulk()).unwrap();
     assert_eq!((&found["name"], &found["description"]), (&"agx-spy".into(), &"reads nothing".into()));

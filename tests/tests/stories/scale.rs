@@ -19,9 +19,9 @@ const DOWN: &str = "echo \"$AGX_SCALE_WORKER_ID on $AGX_SCALE_WORKER_HOST\" >> e
     kill $(sed -n ${AGX_SCALE_WORKER_ID#worker-}p pids)";
 
 /// Autoscaler under test. The drop ends it and the workers that it has started.
-struct Scale<'l>(Child, &'l Lab);
+struct Autoscaler<'l>(Child, &'l Lab);
 
-impl<'l> Scale<'l> {
+impl<'l> Autoscaler<'l> {
     fn start(lab: &'l Lab, agq: &Agq, args: &[&str]) -> Self {
         lab.file("pids", "");
         let path = format!("{}:{}", lab.bin().display(), std::env::var("PATH").unwrap());
@@ -44,7 +44,7 @@ impl<'l> Scale<'l> {
     }
 }
 
-impl Drop for Scale<'_> {
+impl Drop for Autoscaler<'_> {
     fn drop(&mut self) {
         // All of them may have ended already.
         let _ended = self.0.kill();
@@ -63,7 +63,7 @@ fn scale_starts_workers_for_waiting_jobs_and_ends_them_when_they_are_idle() {
     let script = format!("until [ -e {}/go ]; do sleep 0.02; done", lab.path().display());
     lab.submit_plan(&agq, &plan("p", "sh", &["-c", &script]));
     lab.submit_action(&agq, "p", "a", &numbered(5));
-    let mut scale = Scale::start(
+    let mut scale = Autoscaler::start(
         &lab,
         &agq,
         &[
@@ -163,7 +163,7 @@ fn worker_that_a_killed_scaler_has_drained_is_resumed_for_jobs_and_otherwise_end
     let hangs = "touch began; while [ -e began ]; do sleep 0.02; done";
     let leave_drained = || {
         let args = ["--max", "2", "--down", hangs, "--interval", "0.05", "--down-after", "0"];
-        let mut scale = Scale::start(&lab, &agq, &args);
+        let mut scale = Autoscaler::start(&lab, &agq, &args);
         let began = lab.path().join("began");
         eventually("the command begins", || began.exists().then_some(()));
         scale.0.kill().unwrap();

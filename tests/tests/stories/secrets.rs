@@ -9,7 +9,7 @@ use std::{
 use e2e::{Agq, Agw, Lab, Ran, eventually};
 use serde_json::{Value, json};
 
-use crate::support::{Raw, ended, only_job};
+use crate::support::{RawConnection, ended, only_job};
 
 const TOKEN: &str = "s3cret-token-9d1f";
 const VARIABLE: &str = "an0ther-secret";
@@ -108,7 +108,7 @@ fn secret_reaches_its_task_and_nothing_that_others_can_read() {
 fn secret_anywhere_but_in_a_variable_is_refused_with_the_place() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     for (field, value, place) in [
         ("args", json!(["-H", "Bearer {{secret.TOKEN}}"]), "args[1]"),
         ("args", json!(["{{secret.TOKEN}}"]), "args[0]"),
@@ -150,7 +150,7 @@ fn job_waits_for_a_worker_that_gives_the_secret_to_its_tool() {
     let job = only_job(&lab, &agq, "a")["job_id"].as_str().unwrap().to_owned();
     let explained = lab.agx(&agq, &["job", "explain", &job]).expect(0).out;
     assert!(explained.contains("lacks secret TOKEN for env: its owner does not give it"), "{explained}");
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     // A connection that says nothing about itself gets no such job.
     assert_eq!(raw.ask("RPOP queue:ready"), "$-1");
     // The secret has gone since the start of the worker.

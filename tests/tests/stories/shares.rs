@@ -2,7 +2,7 @@
 
 use e2e::{Agq, Lab, eventually};
 
-use crate::support::{Raw, plan};
+use crate::support::{RawConnection, plan};
 
 fn key(letter: &str) -> String {
     letter.repeat(64)
@@ -19,8 +19,8 @@ fn keys(lab: &Lab, of_bob: &str) -> String {
 }
 
 /// Opens a connection and logs in with the key `letter`.
-fn with_key(agq: &Agq, letter: &str) -> Raw {
-    let mut raw = Raw::bare(agq);
+fn with_key(agq: &Agq, letter: &str) -> RawConnection {
+    let mut raw = RawConnection::bare(agq);
     assert_eq!(raw.ask(&format!("AUTH {}", key(letter))), "+OK");
     raw
 }
@@ -38,7 +38,7 @@ fn shares_of_keys_get_claims_by_their_weights() {
     assert_eq!(alice.ask(&format!("PLAN.SUBMIT '{}'", plan("p", "sort", &[]))), "+OK plan_id=p");
     assert_eq!(bob.ask(&action("of-bob", 60, "")), "+OK action_id=of-bob jobs_created=60");
     assert_eq!(alice.ask(&action("of-alice", 60, "")), "+OK action_id=of-alice jobs_created=60");
-    let mut worker = Raw::open(&lab, &agq);
+    let mut worker = RawConnection::open(&lab, &agq);
     let mut of_alice = 0;
     for _claim in 0..40 {
         worker.send("RPOP queue:ready\n");

@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use e2e::{Agq, Agw, Lab, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Raw, action, ended, only_job, plan};
+use crate::support::{RawConnection, action, ended, only_job, plan};
 
 fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
@@ -114,7 +114,7 @@ fn an_agentic_unit_is_found_by_what_it_says_of_itself() {
     program(&lab, "agx-ocr", "test \"$1\" = --describe && echo 'Reads text from scanned images.'");
     program(&lab, "agx-mute", "exit 1");
     let worker = equipped(&lab, &agq);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     assert_eq!(raw.ask("CAPABILITY.SEARCH scanned"), "*1", "{}", worker.log());
     let found: serde_json::Value = serde_json::from_str(&raw.bulk()).unwrap();
     assert_eq!((found["name"].as_str(), found["workers"][0].as_str()), (Some("agx-ocr"), Some("w1")));

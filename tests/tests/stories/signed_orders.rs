@@ -16,7 +16,7 @@ use e2e::{Agq, Agw, Editor, Lab, Ran, eventually};
 use rustix::process::geteuid;
 use serde_json::{Value, json};
 
-use crate::support::{Raw, ended};
+use crate::support::{RawConnection, ended};
 
 const CLUSTER: &str = "test-eu";
 
@@ -125,7 +125,7 @@ fn signed_plan_runs_and_agq_keeps_its_order() {
         assert!(shown.contains(&format!("admitted by the order {digest}, signed by ci\n")), "{shown}");
     }
 
-    let mut raw = Raw::open(&trusting.lab, &trusting.agq);
+    let mut raw = RawConnection::open(&trusting.lab, &trusting.agq);
     raw.send("PLAN.ORDER p\n");
     assert_eq!(raw.bulk(), fs::read_to_string(order).unwrap().trim_end());
     let verified = agx(&trusting.lab, &["plan", "verify", "order.json", "--trust", "trust.toml"]).expect(0);
@@ -247,7 +247,7 @@ fn trust_file_is_read_again_at_sighup() {
 fn challenge_is_no_way_around_signatures() {
     let trusting = Trusting::new();
     let challenge = json!({"command": "sh", "args": ["-c", "echo out"]});
-    let mut raw = Raw::open(&trusting.lab, &trusting.agq);
+    let mut raw = RawConnection::open(&trusting.lab, &trusting.agq);
     let answer = raw.ask(&format!("WORKER.VERIFY sh '{challenge}'"));
     assert!(answer.contains("this worker only runs plans that are signed"), "{answer}");
 }

@@ -11,18 +11,18 @@ mod workers;
 
 use e2e::Lab;
 
-use crate::support::{Raw, is_like};
+use crate::support::{RawConnection, is_like};
 
 /// Plays a conversation on an authenticated connection to a new agq.
 fn converse(args: &[&str], script: &str) {
     let lab = Lab::new();
     let agq = lab.agq(args);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     hold(&mut raw, script);
 }
 
 /// Plays a conversation on a connection.
-fn hold(raw: &mut Raw, script: &str) {
+fn hold(raw: &mut RawConnection, script: &str) {
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         match line.split_at_checked(2) {
             Some(("> ", command)) => raw.send(&format!("{command}\r\n")),

@@ -12,11 +12,11 @@ use e2e::{Agq, Lab, eventually};
 use serde_json::Value;
 
 /// A connection without a client library.
-pub(crate) struct Raw {
+pub(crate) struct RawConnection {
     stream: BufReader<TcpStream>,
 }
 
-impl Raw {
+impl RawConnection {
     /// Opens a connection, without a login.
     pub(crate) fn bare(agq: &Agq) -> Self {
         let stream = TcpStream::connect(agq.address()).unwrap();

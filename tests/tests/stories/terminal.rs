@@ -179,12 +179,12 @@ fn wrong_arguments_do_not_act_on_the_terminal() {
 }
 
 /// `agx top` on a terminal of 24 lines, which `script` copies into the file `typescript`.
-struct Top<'l> {
+struct TopProcess<'l> {
     lab: &'l Lab,
     script: Child,
 }
 
-impl<'l> Top<'l> {
+impl<'l> TopProcess<'l> {
     /// Starts `agx top` and waits until it shows the actions.
     fn start(lab: &'l Lab, agq: &Agq) -> Self {
         let agx = format!("sh -c 'echo $$ > pid; exec {} top'", lab.bin().join("agx").display());
@@ -213,7 +213,7 @@ impl<'l> Top<'l> {
     }
 }
 
-impl Drop for Top<'_> {
+impl Drop for TopProcess<'_> {
     fn drop(&mut self) {
         // The terminal closes, and agx ends. It may have ended already.
         let _ended = self.script.kill();
@@ -232,7 +232,7 @@ fn top_shows_the_failed_job_of_a_late_input() {
         let status = action(&lab, &agq, "a");
         (status["completed"] == 200 && status["failed"] == 1).then_some(())
     });
-    let mut top = Top::start(&lab, &agq);
+    let mut top = TopProcess::start(&lab, &agq);
     top.press(b"\r");
     top.shows(r#"{"n":200}"#);
 }
@@ -241,7 +241,7 @@ fn top_shows_the_failed_job_of_a_late_input() {
 fn top_restores_the_terminal_after_sigterm_while_agq_does_not_answer() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let mut top = Top::start(&lab, &agq);
+    let mut top = TopProcess::start(&lab, &agq);
     agq.suspend();
     let text = |name: &str| String::from_utf8(read(&lab, name)).unwrap();
     let pid = Pid::from_raw(text("pid").trim().parse().unwrap()).unwrap();

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use e2e::{Agq, Lab};
 
-use crate::support::Raw;
+use crate::support::RawConnection;
 
 struct Transcript {
     page: String,
@@ -66,7 +66,7 @@ fn every_transcript_of_the_protocol_pages_is_true() {
 fn play(transcript: &Transcript) -> Result<(), String> {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let mut connections: BTreeMap<char, Raw> = BTreeMap::new();
+    let mut connections: BTreeMap<char, RawConnection> = BTreeMap::new();
     let mut names = HashMap::from([("key".to_owned(), lab.key().to_owned())]);
     for (at, line) in (transcript.line + 1..).zip(&transcript.lines) {
         let numbered = line.starts_with(|c: char| c.is_ascii_digit());
@@ -87,8 +87,8 @@ fn play(transcript: &Transcript) -> Result<(), String> {
     Ok(())
 }
 
-fn connect(transcript: &Transcript, lab: &Lab, agq: &Agq) -> Raw {
-    if transcript.is_bare { Raw::bare(agq) } else { Raw::open(lab, agq) }
+fn connect(transcript: &Transcript, lab: &Lab, agq: &Agq) -> RawConnection {
+    if transcript.is_bare { RawConnection::bare(agq) } else { RawConnection::open(lab, agq) }
 }
 
 fn filled(text: &str, names: &HashMap<String, String>) -> String {

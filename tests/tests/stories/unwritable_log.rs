@@ -3,9 +3,9 @@
 
 use std::os::unix::fs::symlink;
 
-use e2e::{Lab, Limit, eventually};
+use e2e::{Lab, ResourceLimit, eventually};
 
-use crate::support::{Raw, ended, plan};
+use crate::support::{RawConnection, ended, plan};
 
 /// Links the log of agq to a full disk.
 fn fill_log(lab: &Lab) {
@@ -17,7 +17,7 @@ fn the_reaper_survives_a_log_line_that_cannot_be_written() {
     let lab = Lab::new();
     fill_log(&lab);
     let agq = lab.agq(&["--heartbeat-interval", "0.2"]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     // The reaper logs the death of this silent worker.
     assert!(
         raw.ask(r#"WORKER.REGISTER '{"worker_id":"silent","capabilities":["nothing"]}'"#)
@@ -45,8 +45,8 @@ fn a_full_disk_ends_agq_though_the_log_is_on_it_as_well() {
     // The database and its write-ahead log have some megabytes from the start.
     let files = std::fs::read_dir(lab.path().join("data")).unwrap().flatten();
     let largest = files.map(|file| file.metadata().unwrap().len()).max().unwrap();
-    agq.try_start_again(&lab, Some(Limit::FileBytes(largest + 1024 * 1024))).unwrap();
-    let mut raw = Raw::open(&lab, &agq);
+    agq.try_start_again(&lab, Some(ResourceLimit::FileBytes(largest + 1024 * 1024))).unwrap();
+    let mut raw = RawConnection::open(&lab, &agq);
     let value = "x".repeat(1024 * 1024);
     for key in 0..200 {
         raw.send(&format!("*3\r\n$3\r\nSET\r\n$4\r\nk{key:03}\r\n${}\r\n{value}\r\n", value.len()));

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::row::{Row, Verdict};
+use super::row::{GoalVerdict, ResultRow};
 
 const WIDTH: f64 = 860.0;
 /// Horizontal range of the bars. Labels end to the left of it.
@@ -23,11 +23,11 @@ struct Bar<'a> {
     section: &'a str,
     label: String,
     ratio: f64,
-    verdict: Verdict,
+    verdict: GoalVerdict,
 }
 
 /// Returns the chart of all goals, or `None` if there is no goal.
-pub(crate) fn svg(rows: &[Row]) -> Option<String> {
+pub(crate) fn svg(rows: &[ResultRow]) -> Option<String> {
     let bars: Vec<Bar<'_>> = rows.iter().flat_map(bars_of).collect();
     let scale = Scale::of(&bars)?;
     let mut body = String::new();
@@ -64,7 +64,7 @@ pub(crate) fn svg(rows: &[Row]) -> Option<String> {
     Some(svg)
 }
 
-fn bars_of(row: &Row) -> impl Iterator<Item = Bar<'_>> {
+fn bars_of(row: &ResultRow) -> impl Iterator<Item = Bar<'_>> {
     row.goals.iter().map(|goal| Bar {
         section: &row.section,
         label: format!("{} ÷ {}", row.title, goal.peer),
@@ -111,9 +111,9 @@ fn draw(svg: &mut String, bar: &Bar<'_>, scale: &Scale, y: f64) {
     let (one, end) = (scale.x(1.0), scale.x(bar.ratio));
     let (from, width) = (one.min(end), (one - end).abs().max(1.0));
     let class = match bar.verdict {
-        Verdict::Aim => "aim",
-        Verdict::Ok => "ok",
-        Verdict::Below => "below",
+        GoalVerdict::Aim => "aim",
+        GoalVerdict::Ok => "ok",
+        GoalVerdict::Below => "below",
     };
     let (text, label) = (y + 13.0, escaped(&shortened(&bar.label)));
     line(svg, format_args!(r#"<text class="e" x="{:.0}" y="{text:.0}">{label}</text>"#, LEFT - 8.0));

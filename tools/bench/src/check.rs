@@ -10,7 +10,7 @@ use std::{
 
 use agenix_harness::{
     binaries,
-    report::{Report, root},
+    report::{RunReport, root},
     tools,
 };
 use anyhow::{Context, bail, ensure};
@@ -28,7 +28,7 @@ const RECORDED: &str = "tools/bench/counts.json";
 
 /// Counts instructions and prints a report. Records the counts if `must_record`.
 pub(crate) fn run(must_record: bool) -> anyhow::Result<()> {
-    let mut report = Report::default();
+    let mut report = RunReport::default();
     let checked = check(&mut report, must_record);
     if checked.is_ok() {
         report.print();
@@ -37,7 +37,7 @@ pub(crate) fn run(must_record: bool) -> anyhow::Result<()> {
 }
 
 /// Counts instructions. A path that exceeds its recorded count is an error.
-fn check(report: &mut Report, must_record: bool) -> anyhow::Result<()> {
+fn check(report: &mut RunReport, must_record: bool) -> anyhow::Result<()> {
     if !tools::debian_program(report, "valgrind", "valgrind") {
         return Ok(());
     }
@@ -47,11 +47,11 @@ fn check(report: &mut Report, must_record: bool) -> anyhow::Result<()> {
         let count = each(&program, path, times)?;
         counts.insert(path.to_owned(), count);
     }
-    let now = Counts { measured_with: environment()?, instructions: counts };
+    let now = InstructionCounts { measured_with: environment()?, instructions: counts };
     if must_record {
         return now.write();
     }
-    match Counts::read()? {
+    match InstructionCounts::read()? {
         Some(recorded) => compare(report, &now, &recorded),
         None => {
             now.print();
@@ -64,12 +64,12 @@ fn check(report: &mut Report, must_record: bool) -> anyhow::Result<()> {
 /// Counted instructions, and the versions on which the counts depend, such as those of the compiler
 /// and of libc.
 #[derive(Debug, PartialEq)]
-struct Counts {
+struct InstructionCounts {
     measured_with: BTreeMap<String, String>,
     instructions: BTreeMap<String, f64>,
 }
 
-impl Counts {
+impl InstructionCounts {
     /// Reads the recorded counts, if there are any.
     fn read() -> anyhow::Result<Option<Self>> {
         let Ok(text) = fs::read_to_string(root().join(RECORDED)) else { return Ok(None) };
@@ -108,7 +108,11 @@ impl Counts {
 }
 
 /// Compares each path with its recorded count.
-fn compare(report: &mut Report, now: &Counts, recorded: &Counts) -> anyhow::Result<()> {
+fn compare(
+    report: &mut RunReport,
+    now: &InstructionCounts,
+    recorded: &InstructionCounts,
+) -> anyhow::Result<()> {
     if now.measured_with != recorded.measured_with {
         now.print();
         let (here, there) = (words(&now.measured_with), words(&recorded.measured_with));
@@ -214,11 +218,11 @@ fn output(program: &str, argument: &str) -> anyhow::Result<String> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{Counts, collected, compare};
-    use agenix_harness::report::Report;
+    use super::{InstructionCounts, collected, compare};
+    use agenix_harness::report::RunReport;
 
-    fn counts(rustc: &str, decode: f64) -> Counts {
-        Counts {
+    fn counts(rustc: &str, decode: f64) -> InstructionCounts {
+        InstructionCounts {
             measured_with: BTreeMap::from([("rustc".into(), rustc.into())]),
             instructions: BTreeMap::from([("decode".into(), decode)]),
         }
@@ -226,7 +230,8 @@ mod tests {
 
     #[test]
     fn check_fails_if_a_path_is_slower_and_passes_if_it_is_faster() {
-        let compare = |now: &Counts| compare(&mut Report::default(), now, &counts("1.95", 1000.0));
+        let compare =
+            |now: &InstructionCounts| compare(&mut RunReport::default(), now, &counts("1.95", 1000.0));
         assert!(compare(&counts("1.95", 1049.0)).is_ok());
         assert!(compare(&counts("1.95", 500.0)).is_ok());
         let error = compare(&counts("1.95", 1051.0)).unwrap_err().to_string();
@@ -245,6 +250,6 @@ mod tests {
     #[test]
     fn counts_are_the_same_after_a_round_trip_through_json() {
         let counts = counts("1.95", 1000.0);
-        assert_eq!(Counts::from_json(&counts.to_json()), Some(counts));
+        assert_eq!(InstructionCounts::from_json(&counts.to_json()), Some(counts));
     }
 }

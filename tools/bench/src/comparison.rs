@@ -31,7 +31,7 @@ pub(crate) struct Bound {
 }
 
 /// Contenders that are measured in turn, round by round. The first contender is ours.
-pub(crate) struct Comparison<'a> {
+pub(crate) struct ContenderComparison<'a> {
     pub(crate) title: String,
     pub(crate) unit: &'static str,
     pub(crate) better: Better,
@@ -48,7 +48,7 @@ impl<'a> Contender<'a> {
     }
 }
 
-impl<'a> Comparison<'a> {
+impl<'a> ContenderComparison<'a> {
     /// Returns a comparison without contenders.
     pub(crate) fn new(title: impl Into<String>, unit: &'static str, better: Better) -> Self {
         Self {

@@ -29,11 +29,11 @@ use std::time::Duration;
 
 pub(crate) use self::tools::has_postgres;
 use self::{
-    agq::{Agq, Durability},
+    agq::{AgqServer, SyncMode},
     setting::Setting,
     tools::Tools,
 };
-use super::{Bench, Better, Comparison, Programs};
+use super::{Bench, Better, ContenderComparison, ProgramDirs};
 
 const SECTION: &str = "cycle";
 const AGQ: &str = "agq always";
@@ -46,7 +46,7 @@ const NOTE: &str = "every reply, also to claims, is durable; as shipped, claims 
     always, rewriting off; PostgreSQL: SKIP LOCKED, no counters, pgbench by TCP as all others; beanstalkd \
     stores no results and no claims";
 
-pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     let tools = Tools::find(bench, programs);
     for setting in setting::of_a_run(bench.is_quick) {
         cycles(bench, programs, &tools, setting)?;
@@ -63,14 +63,15 @@ fn span(bench: &Bench) -> Duration {
     Duration::from_secs(if bench.is_quick { 1 } else { 2 })
 }
 
-fn cycles(bench: &mut Bench, programs: &Programs, tools: &Tools, setting: Setting) -> anyhow::Result<()> {
+fn cycles(bench: &mut Bench, programs: &ProgramDirs, tools: &Tools, setting: Setting) -> anyhow::Result<()> {
     if !bench.wants(&setting.title()) {
         return Ok(());
     }
     let span = span(bench);
-    let alone = |durability| agenix::clients(vec![Agq::start(&programs.bin, durability, None)?], setting);
-    let (mut always, mut as_shipped) = (alone(Durability::Always)?, alone(Durability::AsShipped)?);
-    let mut comparison = Comparison::new(setting.title(), "cycles/s", Better::More)
+    let alone =
+        |durability| agenix::clients(vec![AgqServer::start(&programs.bin, durability, None)?], setting);
+    let (mut always, mut as_shipped) = (alone(SyncMode::Always)?, alone(SyncMode::AsShipped)?);
+    let mut comparison = ContenderComparison::new(setting.title(), "cycles/s", Better::More)
         .with_note(NOTE)
         .with(AGQ, move || always.cycles_per_sec(span))
         .with(AGQ_AS_SHIPPED, move || as_shipped.cycles_per_sec(span));
@@ -98,10 +99,10 @@ fn cycles(bench: &mut Bench, programs: &Programs, tools: &Tools, setting: Settin
 /// Adds a contender to a comparison, or reports why it could not be started.
 fn with_peer<'a>(
     bench: &mut Bench,
-    comparison: Comparison<'a>,
+    comparison: ContenderComparison<'a>,
     name: &'static str,
     started: anyhow::Result<impl FnMut() -> anyhow::Result<f64> + 'a>,
-) -> Comparison<'a> {
+) -> ContenderComparison<'a> {
     match started {
         Ok(run) => comparison.with(name, run),
         Err(error) => {

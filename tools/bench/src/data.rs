@@ -12,12 +12,12 @@ use anyhow::{Context, ensure};
 use e2e::Lab;
 
 use self::{
-    agenix::{Agenix, Plan},
-    files::Files,
+    agenix::{AgenixPipeline, PipelinePlan},
+    files::WordFiles,
 };
 use super::{
-    Programs,
-    comparison::{Better, Comparison},
+    ProgramDirs,
+    comparison::{Better, ContenderComparison},
     measure::{Bench, per_second},
 };
 
@@ -33,11 +33,11 @@ const NOTE: &str = "cat FILE | tr a-z A-Z | wc -c; the files are in the page cac
     not synced; AGEniX: from the submission to the event of the last completion, with durable results; in \
     sequence: a task starts after the previous one has ended, and a file holds the data between them";
 
-pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     // Dropped last, because all contenders work in its directory.
     let lab = Lab::with_binaries(programs.bin.clone());
-    let files = Files::make(&lab, bench.scaled(100, 20))?;
-    let agenix = RefCell::new(Agenix::start(&lab)?);
+    let files = WordFiles::make(&lab, bench.scaled(100, 20))?;
+    let agenix = RefCell::new(AgenixPipeline::start(&lab)?);
     let list = lab.file("list", &(files.parts.join("\n") + "\n"));
 
     let whole = std::slice::from_ref(&files.whole);
@@ -57,7 +57,7 @@ pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
     bench.compare(SECTION, comparison)?;
 
     let title = format!("outputs of {title}");
-    let comparison = Comparison::new(title, "MB/s", Better::More)
+    let comparison = ContenderComparison::new(title, "MB/s", Better::More)
         .with_note(OUTPUTS_NOTE)
         .with("agx map -j2", || outputs::agx(&lab, &files))
         .with(XARGS_FILES, || outputs::xargs(&lab, &files))
@@ -68,11 +68,11 @@ pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
 /// Returns a comparison with both of our plans.
 fn comparison<'a>(
     what: &str,
-    agenix: &'a RefCell<Agenix>,
+    agenix: &'a RefCell<AgenixPipeline>,
     files: &'a [String],
     bytes: usize,
-) -> Comparison<'a> {
-    let run = move |plan: Plan| -> anyhow::Result<f64> {
+) -> ContenderComparison<'a> {
+    let run = move |plan: PipelinePlan| -> anyhow::Result<f64> {
         let mut agenix = agenix.borrow_mut();
         let started = Instant::now();
         let jobs = agenix.run(plan, files)?;
@@ -80,10 +80,10 @@ fn comparison<'a>(
         check(agenix.counted(&jobs)?, bytes)?;
         Ok(rate)
     };
-    Comparison::new(format!("{what} through three tasks"), "MB/s", Better::More)
+    ContenderComparison::new(format!("{what} through three tasks"), "MB/s", Better::More)
         .with_note(NOTE)
-        .with("agw, streamed", move || run(Plan::Streamed))
-        .with("agw, in sequence", move || run(Plan::OneByOne))
+        .with("agw, streamed", move || run(PipelinePlan::Streamed))
+        .with("agw, in sequence", move || run(PipelinePlan::OneByOne))
 }
 
 /// Runs the shell command, checks its count, and returns MB per second.

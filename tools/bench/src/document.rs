@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 
 use super::{
     comparison::{Better, Bound},
-    row::{GoalResult, Measurement, Origin, Row},
+    row::{GoalResult, Measurement, Origin, ResultRow},
 };
 
 /// Results of a run.
 #[derive(Debug, Clone)]
-pub(crate) struct Document {
+pub(crate) struct ResultsDocument {
     pub(crate) date: String,
     pub(crate) commit: String,
     pub(crate) machine: Value,
     pub(crate) versions: BTreeMap<String, String>,
     pub(crate) is_quick: bool,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<ResultRow>,
 }
 
 /// Amount of detail in the JSON.
@@ -30,7 +30,7 @@ pub(crate) enum Detail {
     Figures,
 }
 
-impl Document {
+impl ResultsDocument {
     pub(crate) fn to_json(&self, detail: Detail) -> Value {
         let rows: Vec<Value> = self.rows.iter().map(|row| row_to_json(row, detail)).collect();
         json!({
@@ -69,7 +69,7 @@ impl Document {
     }
 }
 
-fn row_to_json(row: &Row, detail: Detail) -> Value {
+fn row_to_json(row: &ResultRow, detail: Detail) -> Value {
     let measurements: Vec<Value> =
         row.measurements.iter().map(|measurement| side_to_json(row, measurement, detail)).collect();
     let goals = row.goals.iter().map(|goal| {
@@ -100,7 +100,7 @@ fn row_to_json(row: &Row, detail: Detail) -> Value {
     })
 }
 
-fn side_to_json(row: &Row, measurement: &Measurement, detail: Detail) -> Value {
+fn side_to_json(row: &ResultRow, measurement: &Measurement, detail: Detail) -> Value {
     let mut value = json!({
         "name": measurement.name,
         "min": measurement.min,
@@ -114,7 +114,7 @@ fn side_to_json(row: &Row, measurement: &Measurement, detail: Detail) -> Value {
     value
 }
 
-fn row_from_json(value: &Value) -> Option<Row> {
+fn row_from_json(value: &Value) -> Option<ResultRow> {
     let measurements: Vec<Measurement> =
         value["contenders"].as_array()?.iter().map(side_from_json).collect::<Option<_>>()?;
     let bound = &value["bound"];
@@ -126,7 +126,7 @@ fn row_from_json(value: &Value) -> Option<Row> {
     if measurements.is_empty() {
         return None;
     }
-    Some(Row {
+    Some(ResultRow {
         section: text(value, "section")?,
         title: text(value, "title")?,
         unit: text(value, "unit")?,
@@ -174,12 +174,12 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{Detail, Document};
+    use super::{Detail, ResultsDocument};
     use crate::{comparison::Better, row};
 
     #[test]
     fn document_is_the_same_after_a_round_trip_through_json() {
-        let document = Document {
+        let document = ResultsDocument {
             date: "2026-01-01".into(),
             commit: "abc1234".into(),
             machine: json!({"cpus": 2}),
@@ -187,10 +187,10 @@ mod tests {
             is_quick: false,
             rows: vec![row::tests::row(Better::Less, 90.0)],
         };
-        let read = Document::from_json(&document.to_json(Detail::Rounds)).unwrap();
+        let read = ResultsDocument::from_json(&document.to_json(Detail::Rounds)).unwrap();
         assert_eq!(read.rows, document.rows);
         assert_eq!((read.machine, read.versions), (document.machine.clone(), document.versions.clone()));
-        let read = Document::from_json(&document.to_json(Detail::Figures)).unwrap();
+        let read = ResultsDocument::from_json(&document.to_json(Detail::Figures)).unwrap();
         assert_eq!(read.rows[0].measurements[1].samples, [0.0; 0]);
         assert!((read.rows[0].goals[0].ratio - document.rows[0].goals[0].ratio).abs() < 1e-9);
     }

@@ -16,8 +16,8 @@ use anyhow::{Context, anyhow, ensure};
 use e2e::Lab;
 
 use super::{
-    Programs,
-    comparison::{Better, Comparison},
+    ProgramDirs,
+    comparison::{Better, ContenderComparison},
     measure::{Bench, per_second},
 };
 
@@ -28,7 +28,7 @@ const RECORD: [u8; 512] = [7; 512];
 const PAGE: [u8; 4096] = [7; 4096];
 const PAGES: u64 = 16 * 1024;
 
-pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     let program = agenix_harness::tools::on_path("true").context("there is no `true` on PATH")?;
     // The lab is on the file system on which all servers have their data.
     let lab = Lab::with_binaries(programs.bin.clone());
@@ -58,8 +58,8 @@ pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
     )
 }
 
-fn limit<'a>(title: String, unit: &'static str) -> Comparison<'a> {
-    Comparison::new(title, unit, Better::More)
+fn limit<'a>(title: String, unit: &'static str) -> ContenderComparison<'a> {
+    ContenderComparison::new(title, unit, Better::More)
 }
 
 /// Starts `count` processes on `threads` threads, each of which waits for its process.

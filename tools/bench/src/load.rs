@@ -25,25 +25,25 @@ pub(crate) const AGQ: [&str; 4] = ["--max-connections-per-ip", "0", "--max-comma
 pub(crate) fn run(inputs: usize) -> anyhow::Result<()> {
     ensure!(inputs > 0, "--inputs is at least 1");
     let bin = binaries::build()?;
-    let mut figures = Figures::default();
-    bulk::run(&Fixture::new(&bin), inputs, &mut figures)?;
+    let mut figures = LoadFigures::default();
+    bulk::run(&LoadFixture::new(&bin), inputs, &mut figures)?;
     if idle::raise_descriptor_limit() {
-        idle::run(&Fixture::new(&bin), &mut figures)?;
+        idle::run(&LoadFixture::new(&bin), &mut figures)?;
     } else {
         figures.record("connections that only wait", "NOT MEASURED: raise `ulimit -n` to 3000".into());
     }
-    claim_latency::run(&Fixture::new(&bin), inputs, &mut figures)?;
+    claim_latency::run(&LoadFixture::new(&bin), inputs, &mut figures)?;
     figures.print()
 }
 
 /// An agq for one scenario, with the plan.
-struct Fixture {
+struct LoadFixture {
     // Dropped first, because it writes into the directory of the lab.
     agq: Agq,
     lab: Lab,
 }
 
-impl Fixture {
+impl LoadFixture {
     fn new(bin: &Path) -> Self {
         let lab = Lab::with_binaries(bin.to_owned());
         let agq = lab.agq(&AGQ);
@@ -58,12 +58,12 @@ impl Fixture {
 
 /// Measured figures, and the names of those that miss their bound.
 #[derive(Default)]
-struct Figures {
+struct LoadFigures {
     lines: Vec<(String, String)>,
     missed: Vec<String>,
 }
 
-impl Figures {
+impl LoadFigures {
     /// Records and prints a figure.
     fn record(&mut self, what: &str, figure: String) {
         println!("  {what}: {figure}");
@@ -124,11 +124,11 @@ fn rate(count: usize, took: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Figures;
+    use super::LoadFigures;
 
     #[test]
     fn figure_passes_below_its_bound_and_fails_at_it() {
-        let mut figures = Figures::default();
+        let mut figures = LoadFigures::default();
         figures.check("memory", 999.9, 1000.0, "MB");
         figures.check_if_known("time", None, 1.0, "s");
         assert!(figures.print().is_ok());

@@ -35,11 +35,11 @@ use anyhow::{Context, bail};
 use clap::{Args, Parser, ValueEnum};
 
 pub(crate) use self::{
-    comparison::{Better, Comparison},
+    comparison::{Better, ContenderComparison},
     measure::Bench,
 };
 use self::{
-    document::{Detail, Document},
+    document::{Detail, ResultsDocument},
     row::Origin,
 };
 
@@ -142,7 +142,7 @@ enum Section {
 }
 
 /// Directories of programs.
-pub(crate) struct Programs {
+pub(crate) struct ProgramDirs {
     /// Our programs: PGO-optimised, or plain release builds in a quick run.
     pub(crate) bin: PathBuf,
     /// Installed programs of the peers, such as `bin/redis-server`.
@@ -181,7 +181,7 @@ impl Section {
         matches!(self, Self::Store | Self::Scale | Self::Data)
     }
 
-    fn run(self, bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+    fn run(self, bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
         match self {
             Self::Limits => limits::run(bench, programs),
             Self::Wire => wire::run(bench, programs),
@@ -202,7 +202,7 @@ fn run(options: &BenchOptions) -> anyhow::Result<()> {
         return check::run(options.record);
     }
     if let Some(file) = &options.from {
-        return publish::publish(Document::read(file)?);
+        return publish::publish(ResultsDocument::read(file)?);
     }
     environment::leave_cargo()?;
     machine::refuse_memory()?;
@@ -248,7 +248,7 @@ fn pgo_workload(bin: &Path) -> anyhow::Result<()> {
 }
 
 /// Builds our programs, and installs those of the peers. A quick run skips the PGO.
-fn prepare(bench: &mut Bench, sections: &[Section], is_quick: bool) -> anyhow::Result<Programs> {
+fn prepare(bench: &mut Bench, sections: &[Section], is_quick: bool) -> anyhow::Result<ProgramDirs> {
     let optimised = if is_quick { None } else { pgo::build(&mut bench.report, None, pgo_workload)? };
     let bin = match optimised {
         Some(bin) => bin,
@@ -262,12 +262,12 @@ fn prepare(bench: &mut Bench, sections: &[Section], is_quick: bool) -> anyhow::R
     } else {
         binaries::target()?.join("tools")
     };
-    Ok(Programs { bin, tools })
+    Ok(ProgramDirs { bin, tools })
 }
 
-fn document(bench: &Bench, programs: &Programs) -> Document {
+fn document(bench: &Bench, programs: &ProgramDirs) -> ResultsDocument {
     let Origin { date, commit, is_quick, .. } = bench.origin().clone();
-    Document {
+    ResultsDocument {
         date,
         commit,
         machine: machine::facts(),
@@ -278,7 +278,7 @@ fn document(bench: &Bench, programs: &Programs) -> Document {
 }
 
 /// Writes the results so far as JSON and as a chart.
-fn write(bench: &Bench, programs: &Programs, options: &BenchOptions) -> anyhow::Result<()> {
+fn write(bench: &Bench, programs: &ProgramDirs, options: &BenchOptions) -> anyhow::Result<()> {
     let (document, target) = (document(bench, programs), binaries::target()?);
     document.write(&target.join("bench.json"), Detail::Rounds)?;
     if let Some(file) = &options.json {
@@ -297,7 +297,7 @@ fn conclude(bench: &Bench, is_strict: bool) -> anyhow::Result<()> {
         println!("\n{}", table::block(row));
     }
     bench.report.print();
-    let missed: Vec<String> = bench.rows().iter().flat_map(row::Row::missed).collect();
+    let missed: Vec<String> = bench.rows().iter().flat_map(row::ResultRow::missed).collect();
     if missed.is_empty() {
         println!("no floor was missed");
         return Ok(());

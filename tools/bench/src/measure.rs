@@ -7,12 +7,12 @@ use std::{
     time::Duration,
 };
 
-use agenix_harness::report::Report;
+use agenix_harness::report::RunReport;
 use anyhow::{Context, ensure};
 
 use super::{
-    comparison::{Comparison, Contender},
-    row::{Measurement, Origin, Row},
+    comparison::{Contender, ContenderComparison},
+    row::{Measurement, Origin, ResultRow},
     table,
 };
 
@@ -24,12 +24,12 @@ const QUICK_ROUNDS: usize = 3;
 pub(crate) struct Bench {
     pub(crate) is_quick: bool,
     pub(crate) rounds: usize,
-    pub(crate) report: Report,
+    pub(crate) report: RunReport,
     /// Path of the `hq` that the user named.
     pub(crate) hq: Option<PathBuf>,
     /// Text that the titles of rows must contain.
     pub(crate) only: Option<String>,
-    rows: Vec<Row>,
+    rows: Vec<ResultRow>,
     origin: Origin,
 }
 
@@ -37,7 +37,7 @@ impl Bench {
     pub(crate) fn new(hq: Option<PathBuf>, origin: Origin) -> Self {
         let is_quick = origin.is_quick;
         let rounds = if is_quick { QUICK_ROUNDS } else { ROUNDS };
-        Self { is_quick, rounds, report: Report::default(), hq, only: None, rows: Vec::new(), origin }
+        Self { is_quick, rounds, report: RunReport::default(), hq, only: None, rows: Vec::new(), origin }
     }
 
     /// Returns true if the row with this title is to be measured.
@@ -54,10 +54,10 @@ impl Bench {
     pub(crate) fn compare(
         &mut self,
         section: &'static str,
-        mut comparison: Comparison<'_>,
+        mut comparison: ContenderComparison<'_>,
     ) -> anyhow::Result<()> {
         let title = format!("{section}: {}", comparison.title);
-        let mut running: Vec<_> = comparison.contenders.drain(..).map(Running::new).collect();
+        let mut running: Vec<_> = comparison.contenders.drain(..).map(MeasuredContender::new).collect();
         ensure!(!running.is_empty(), "{title}: there are no contenders");
         for round in 0..=self.rounds {
             for turn in 0..running.len() {
@@ -69,7 +69,7 @@ impl Bench {
         progress("");
         let measurements = running.into_iter().filter(|one| !one.has_failed);
         let measurements = measurements.map(|one| Measurement::of(one.contender.name, one.samples)).collect();
-        let row = Row::of(section, &comparison, measurements, &self.origin);
+        let row = ResultRow::of(section, &comparison, measurements, &self.origin);
         println!("\n{}", table::block(&row));
         self.rows.push(row);
         Ok(())
@@ -80,7 +80,7 @@ impl Bench {
         &mut self,
         title: &str,
         round: usize,
-        one: &mut Running<'_>,
+        one: &mut MeasuredContender<'_>,
         is_ours: bool,
     ) -> anyhow::Result<()> {
         if one.has_failed {
@@ -126,19 +126,19 @@ impl Bench {
     }
 
     /// Returns the rows so far.
-    pub(crate) fn rows(&self) -> &[Row] {
+    pub(crate) fn rows(&self) -> &[ResultRow] {
         &self.rows
     }
 }
 
 /// A contender with its figures so far.
-struct Running<'a> {
+struct MeasuredContender<'a> {
     contender: Contender<'a>,
     samples: Vec<f64>,
     has_failed: bool,
 }
 
-impl<'a> Running<'a> {
+impl<'a> MeasuredContender<'a> {
     fn new(contender: Contender<'a>) -> Self {
         Self { contender, samples: Vec::new(), has_failed: false }
     }
@@ -174,7 +174,7 @@ mod tests {
 
     use super::Bench;
     use crate::{
-        comparison::{Better, Comparison},
+        comparison::{Better, ContenderComparison},
         row::{self, Origin},
     };
 
@@ -189,8 +189,9 @@ mod tests {
             turns.borrow_mut().push(name);
             Ok(1.0)
         };
-        let comparison =
-            Comparison::new("turns", "ops/s", Better::More).with("a", || say('a')).with("b", || say('b'));
+        let comparison = ContenderComparison::new("turns", "ops/s", Better::More)
+            .with("a", || say('a'))
+            .with("b", || say('b'));
         bench.compare("limits", comparison).unwrap();
         assert_eq!(turns.into_inner(), "abbaabba");
         assert_eq!(bench.rows()[0].measurements[1].samples, [1.0; 3]);
@@ -199,7 +200,7 @@ mod tests {
     #[test]
     fn comparison_skips_a_peer_that_fails_and_fails_with_the_first_contender() {
         let mut bench = bench();
-        let comparison = || Comparison::new("turns", "ops/s", Better::More).with_goal("b", 1.0, 1.0);
+        let comparison = || ContenderComparison::new("turns", "ops/s", Better::More).with_goal("b", 1.0, 1.0);
         let mut left = 2;
         let peer = || {
             left -= 1;

@@ -6,9 +6,9 @@ use std::fmt::Write;
 use agenix_harness::generated::spliced;
 
 use super::{
-    document::Document,
+    document::ResultsDocument,
     machine,
-    row::{Origin, Row},
+    row::{Origin, ResultRow},
     table::{bound_marks, figure, marks},
 };
 
@@ -25,17 +25,17 @@ const HEADLINES: [(&str, &str, &str); 8] = [
 ];
 
 /// Returns the README with its table of headline figures generated from `document`.
-pub(crate) fn readme(page: &str, document: &Document) -> anyhow::Result<String> {
+pub(crate) fn readme(page: &str, document: &ResultsDocument) -> anyhow::Result<String> {
     spliced(page, "bench", &headlines(document))
 }
 
 /// Returns docs/performance.md with its tables generated from `document`.
-pub(crate) fn performance(page: &str, document: &Document) -> anyhow::Result<String> {
+pub(crate) fn performance(page: &str, document: &ResultsDocument) -> anyhow::Result<String> {
     spliced(&spliced(page, "bench-tasks", &tasks(document))?, "bench", &all(document))
 }
 
 /// Renders a line for each of `HEADLINES` that was measured.
-fn headlines(document: &Document) -> String {
+fn headlines(document: &ResultsDocument) -> String {
     let mut text = String::from("| | AGEniX | Peer | | Ratio |\n|---|---:|---|---:|---:|\n");
     for (title, peer, description) in HEADLINES {
         let Some(row) = document.rows.iter().find(|row| row.title == title) else { continue };
@@ -52,8 +52,8 @@ fn headlines(document: &Document) -> String {
 
 /// Renders the section `tasks`: a line for each program, the fastest first, and a column for each
 /// row.
-fn tasks(document: &Document) -> String {
-    let rows: Vec<&Row> = document.rows.iter().filter(|row| row.section == "tasks").collect();
+fn tasks(document: &ResultsDocument) -> String {
+    let rows: Vec<&ResultRow> = document.rows.iter().filter(|row| row.section == "tasks").collect();
     let Some(leading) = rows.first() else { return String::new() };
     let mut text = String::from("| tasks a second, two at a time |");
     for row in &rows {
@@ -69,7 +69,7 @@ fn tasks(document: &Document) -> String {
         let name = if at == 0 { format!("**{OURS}**") } else { cell(&leading.measurements[at].name) };
         // `xargs -P2 sh -c` is xargs, too. A contender that was skipped in a row has no figure
         // there.
-        let figure_of = |row: &&Row| {
+        let figure_of = |row: &&ResultRow| {
             let measurement = row
                 .measurements
                 .iter()
@@ -88,12 +88,12 @@ const LIMIT: &str = "spawn limit";
 const OURS: &str = "AGEniX: submissions and results are durable";
 
 /// Renders all rows with a goal or a bound, and the origin of each section.
-fn all(document: &Document) -> String {
+fn all(document: &ResultsDocument) -> String {
     let mut text = String::new();
     let mut put = |line: &str| {
         let _written = writeln!(text, "{line}");
     };
-    let shown: Vec<&Row> =
+    let shown: Vec<&ResultRow> =
         document.rows.iter().filter(|row| !row.goals.is_empty() || row.bound.is_some()).collect();
     put("![Ratios to peers](img/bench.svg)\n");
     put("| | AGEniX | | against | ratio | floor / aim |");
@@ -120,7 +120,7 @@ fn all(document: &Document) -> String {
 }
 
 /// Returns a line for each goal of a row, and one for the goal of our own figure.
-fn lines(row: &Row) -> Vec<String> {
+fn lines(row: &ResultRow) -> Vec<String> {
     let (ours, unit, title) = (figure(row.ours().median), &row.unit, cell(&row.title));
     let goals = row.goals.iter().filter_map(|goal| {
         let peer = row.measurements.iter().find(|measurement| measurement.name == goal.peer)?;
@@ -137,7 +137,7 @@ fn lines(row: &Row) -> Vec<String> {
 }
 
 /// Returns each section with its origins and its notes.
-fn sections(rows: &[&Row]) -> Vec<(String, String, Vec<String>)> {
+fn sections(rows: &[&ResultRow]) -> Vec<(String, String, Vec<String>)> {
     let mut sections: Vec<(String, String, Vec<String>)> = Vec::new();
     for row in rows {
         let Origin { date, commit, kernel, is_quick } = &row.origin;
@@ -169,16 +169,16 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{HEADLINES, Row, all, headlines, performance, readme, tasks};
+    use super::{HEADLINES, ResultRow, all, headlines, performance, readme, tasks};
     use crate::{
         comparison::Better,
-        document::Document,
+        document::ResultsDocument,
         row::{self, Measurement},
     };
     use agenix_harness::report::root;
 
-    fn document(rows: Vec<Row>) -> Document {
-        Document {
+    fn document(rows: Vec<ResultRow>) -> ResultsDocument {
+        ResultsDocument {
             date: "2026-01-01".into(),
             commit: "abc1234".into(),
             machine: json!({"cpus": 2, "model": "X", "memory_gib": 24.0, "file_system": "ext4"}),
@@ -192,7 +192,7 @@ mod tests {
     fn tasks_table_has_no_figure_for_a_peer_that_was_skipped() {
         let task = |title: &str| {
             let row = row::tests::row(Better::More, 150.0);
-            Row { section: "tasks".into(), title: title.into(), ..row }
+            ResultRow { section: "tasks".into(), title: title.into(), ..row }
         };
         let (one, mut other) = (task("one"), task("other"));
         other.measurements.retain(|measurement| measurement.name != "redis");
@@ -204,9 +204,9 @@ mod tests {
 
     #[test]
     fn pages_show_the_recorded_figures() {
-        let document = Document::read(&root().join("docs/bench.json")).unwrap();
+        let document = ResultsDocument::read(&root().join("docs/bench.json")).unwrap();
         for (name, generate) in
-            [("README.md", readme as fn(&str, &Document) -> _), ("docs/performance.md", performance)]
+            [("README.md", readme as fn(&str, &ResultsDocument) -> _), ("docs/performance.md", performance)]
         {
             let page = std::fs::read_to_string(root().join(name)).unwrap();
             let should = generate(&page, &document).unwrap();

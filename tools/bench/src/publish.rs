@@ -8,15 +8,15 @@ use anyhow::{Context, ensure};
 
 use super::{
     chart,
-    document::{Detail, Document},
+    document::{Detail, ResultsDocument},
     machine, pages,
 };
 
 /// Replaces the published sections that this run has measured. Other sections keep their figures
 /// and commits.
-pub(crate) fn publish(run: Document) -> anyhow::Result<()> {
+pub(crate) fn publish(run: ResultsDocument) -> anyhow::Result<()> {
     let published = published();
-    let document = if published.is_file() { merged(Document::read(&published)?, run)? } else { run };
+    let document = if published.is_file() { merged(ResultsDocument::read(&published)?, run)? } else { run };
     document.write(&published, Detail::Figures)?;
     if let Some(svg) = chart::svg(&document.rows) {
         let directory = root().join("docs/img");
@@ -44,7 +44,7 @@ fn published() -> PathBuf {
 }
 
 /// Replaces the sections of `kept` that `run` has, in the order of sections.
-fn merged(kept: Document, mut run: Document) -> anyhow::Result<Document> {
+fn merged(kept: ResultsDocument, mut run: ResultsDocument) -> anyhow::Result<ResultsDocument> {
     let measured: BTreeSet<String> = run.rows.iter().map(|row| row.section.clone()).collect();
     let mut rows = kept.rows;
     rows.retain(|row| !measured.contains(&row.section));
@@ -60,7 +60,7 @@ fn merged(kept: Document, mut run: Document) -> anyhow::Result<Document> {
     rows.sort_by_key(|row| super::Section::position(&row.section));
     let mut versions = kept.versions;
     versions.append(&mut run.versions);
-    Ok(Document { rows, versions, ..run })
+    Ok(ResultsDocument { rows, versions, ..run })
 }
 
 #[cfg(test)]
@@ -70,15 +70,15 @@ mod tests {
     use serde_json::json;
 
     use super::merged;
-    use crate::{comparison::Better, document::Document, row};
+    use crate::{comparison::Better, document::ResultsDocument, row};
 
-    fn document(sections: &[&str], cpus: u32) -> Document {
+    fn document(sections: &[&str], cpus: u32) -> ResultsDocument {
         let row = |section: &&str| {
             let mut row = row::tests::row(Better::More, f64::from(cpus));
             row.section = (*section).to_owned();
             row
         };
-        Document {
+        ResultsDocument {
             date: "2026-01-01".into(),
             commit: "abc1234".into(),
             machine: json!({"cpus": cpus}),

@@ -37,12 +37,12 @@ impl Persistence {
 }
 
 /// A redis-server on loopback with a password. It is killed when it is dropped.
-pub(crate) struct Redis {
+pub(crate) struct RedisServer {
     child: Child,
     port: u16,
 }
 
-impl Redis {
+impl RedisServer {
     /// Starts `tools/bin/redis-server` with the password `key`, and its data in `directory`, which
     /// is created. Waits until it listens.
     pub(crate) fn start(
@@ -96,7 +96,7 @@ impl Redis {
     }
 }
 
-impl Drop for Redis {
+impl Drop for RedisServer {
     fn drop(&mut self) {
         // The process may have exited already.
         let _ended = self.child.kill();

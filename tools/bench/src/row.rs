@@ -1,6 +1,6 @@
 //! A row of the results: the figures of a comparison, and whether they reach the goals.
 
-use super::comparison::{Better, Bound, Comparison};
+use super::comparison::{Better, Bound, ContenderComparison};
 
 /// Figures of one contender.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +24,7 @@ pub(crate) struct GoalResult {
 
 /// Result of a comparison. The first measurement is ours.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Row {
+pub(crate) struct ResultRow {
     pub(crate) section: String,
     pub(crate) title: String,
     pub(crate) unit: String,
@@ -51,7 +51,7 @@ pub(crate) struct Origin {
 
 /// Result of a comparison with floor and aim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum GoalVerdict {
     /// Reaches the aim
     Aim,
     /// Reaches the floor
@@ -75,12 +75,12 @@ impl Measurement {
     }
 }
 
-impl Row {
+impl ResultRow {
     /// Returns the row of a finished comparison. Goals of peers that did not take part are left
     /// out.
     pub(crate) fn of(
         section: &str,
-        comparison: &Comparison<'_>,
+        comparison: &ContenderComparison<'_>,
         measurements: Vec<Measurement>,
         origin: &Origin,
     ) -> Self {
@@ -112,7 +112,7 @@ impl Row {
     }
 
     /// Returns the verdict on our own figure, if the row has a goal for it.
-    pub(crate) fn bound_verdict(&self) -> Option<Verdict> {
+    pub(crate) fn bound_verdict(&self) -> Option<GoalVerdict> {
         let bound = self.bound?;
         let figure = self.ours().median;
         let reaches = |mark: f64| match self.better {
@@ -125,14 +125,14 @@ impl Row {
     /// Returns one line for each missed floor.
     pub(crate) fn missed(&self) -> Vec<String> {
         let (section, title) = (&self.section, &self.title);
-        let goals = self.goals.iter().filter(|goal| goal.verdict() == Verdict::Below);
+        let goals = self.goals.iter().filter(|goal| goal.verdict() == GoalVerdict::Below);
         let mut missed: Vec<String> = goals
             .map(|goal| {
                 let floor = goal.floor.unwrap_or_default();
                 format!("{section}: {title}: {:.3} × {}, the floor is {floor}", goal.ratio, goal.peer)
             })
             .collect();
-        if let (Some(Verdict::Below), Some(bound)) = (self.bound_verdict(), self.bound) {
+        if let (Some(GoalVerdict::Below), Some(bound)) = (self.bound_verdict(), self.bound) {
             let (figure, unit) = (self.ours().median, &self.unit);
             missed
                 .push(format!("{section}: {title}: {figure:.3} {unit}, the floor is {} {unit}", bound.floor));
@@ -142,13 +142,13 @@ impl Row {
 }
 
 impl GoalResult {
-    pub(crate) fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> GoalVerdict {
         let reaches = |mark: Option<f64>| mark.is_none_or(|mark| self.ratio >= mark);
         verdict(reaches(self.floor), reaches(self.aim))
     }
 }
 
-impl Verdict {
+impl GoalVerdict {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Aim => "aim",
@@ -158,11 +158,11 @@ impl Verdict {
     }
 }
 
-fn verdict(has_floor: bool, has_aim: bool) -> Verdict {
+fn verdict(has_floor: bool, has_aim: bool) -> GoalVerdict {
     match (has_floor, has_aim) {
-        (false, _) => Verdict::Below,
-        (true, false) => Verdict::Ok,
-        (true, true) => Verdict::Aim,
+        (false, _) => GoalVerdict::Below,
+        (true, false) => GoalVerdict::Ok,
+        (true, true) => GoalVerdict::Aim,
     }
 }
 
@@ -176,12 +176,12 @@ fn ratio(better: Better, ours: f64, peer: f64) -> f64 {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::{Measurement, Row, Verdict};
-    use crate::comparison::{Better, Comparison};
+    use super::{GoalVerdict, Measurement, ResultRow};
+    use crate::comparison::{Better, ContenderComparison};
 
     /// Returns a row in which our median is `ours`, and that of the peer `redis` is 100.
-    pub(crate) fn row(better: Better, ours: f64) -> Row {
-        let comparison = Comparison::new("SET, pipeline 16", "ops/s", better)
+    pub(crate) fn row(better: Better, ours: f64) -> ResultRow {
+        let comparison = ContenderComparison::new("SET, pipeline 16", "ops/s", better)
             .with_goal("redis", 0.8, 1.0)
             .with_goal("nobody", 1.0, 1.0)
             .with_bound(100.0, 200.0)
@@ -196,7 +196,7 @@ pub(crate) mod tests {
             kernel: "6.1".into(),
             is_quick: false,
         };
-        Row::of("wire", &comparison, measurements, &origin)
+        ResultRow::of("wire", &comparison, measurements, &origin)
     }
 
     #[test]
@@ -208,16 +208,16 @@ pub(crate) mod tests {
         );
         assert_eq!(row.goals.len(), 1);
         assert!((row.goals[0].ratio - 0.9).abs() < 1e-9);
-        assert_eq!(row.goals[0].verdict(), Verdict::Ok);
-        assert_eq!(super::tests::row(Better::Less, 90.0).goals[0].verdict(), Verdict::Aim);
+        assert_eq!(row.goals[0].verdict(), GoalVerdict::Ok);
+        assert_eq!(super::tests::row(Better::Less, 90.0).goals[0].verdict(), GoalVerdict::Aim);
     }
 
     #[test]
     fn bound_applies_to_our_own_figure() {
-        assert_eq!(row(Better::More, 99.0).bound_verdict(), Some(Verdict::Below));
-        assert_eq!(row(Better::More, 100.0).bound_verdict(), Some(Verdict::Ok));
-        assert_eq!(row(Better::Less, 100.0).bound_verdict(), Some(Verdict::Aim));
-        assert_eq!(row(Better::Less, 201.0).bound_verdict(), Some(Verdict::Below));
+        assert_eq!(row(Better::More, 99.0).bound_verdict(), Some(GoalVerdict::Below));
+        assert_eq!(row(Better::More, 100.0).bound_verdict(), Some(GoalVerdict::Ok));
+        assert_eq!(row(Better::Less, 100.0).bound_verdict(), Some(GoalVerdict::Aim));
+        assert_eq!(row(Better::Less, 201.0).bound_verdict(), Some(GoalVerdict::Below));
     }
 
     #[test]

@@ -15,15 +15,15 @@ mod waiting;
 
 use anyhow::Context;
 
-use super::{Programs, measure::Bench};
+use super::{ProgramDirs, measure::Bench};
 
 const SECTION: &str = "scale";
 
 /// Measures some rows.
-type Part = fn(&mut Bench, &Programs) -> anyhow::Result<()>;
+type MeasureRows = fn(&mut Bench, &ProgramDirs) -> anyhow::Result<()>;
 
 /// Parts of the section, each with the name that `--rows` selects it by.
-const PARTS: [(&str, Part); 8] = [
+const PARTS: [(&str, MeasureRows); 8] = [
     ("queued", queued::run),
     ("million", million::run),
     ("lanes", lanes::run),
@@ -34,7 +34,7 @@ const PARTS: [(&str, Part); 8] = [
     ("reopen", reopen::run),
 ];
 
-pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     for (name, part) in PARTS {
         if bench.wants(name) {
             part(bench, programs)?;

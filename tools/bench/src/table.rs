@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use super::{
     comparison::{Better, Bound},
-    row::{GoalResult, Measurement, Row},
+    row::{GoalResult, Measurement, ResultRow},
 };
 
 /// Formats a row: its title, one line for each contender, and the note.
-pub(crate) fn block(row: &Row) -> String {
+pub(crate) fn block(row: &ResultRow) -> String {
     let better = match row.better {
         Better::More => "more",
         Better::Less => "less",
@@ -67,12 +67,12 @@ pub(crate) fn bound_marks(bound: Bound, better: Better, unit: &str) -> String {
     format!("{direction} {} / {} {unit}", figure(bound.floor), figure(bound.aim))
 }
 
-fn bound_text(row: &Row) -> String {
+fn bound_text(row: &ResultRow) -> String {
     let Some((bound, verdict)) = row.bound.zip(row.bound_verdict()) else { return String::new() };
     format!("floor / aim {}: {}", bound_marks(bound, row.better, &row.unit), verdict.word())
 }
 
-fn goals_text(row: &Row, measurement: &Measurement) -> String {
+fn goals_text(row: &ResultRow, measurement: &Measurement) -> String {
     let goals = row.goals.iter().filter(|goal| goal.peer == measurement.name);
     let marked: Vec<String> =
         goals.map(|goal| format!("floor / aim {}: {}", marks(goal), goal.verdict().word())).collect();

@@ -23,11 +23,11 @@ use self::{
     jobd::Jobd,
     python::Team,
     spooler::Spooler,
-    workspace::{Work, Workspace},
+    workspace::{TaskKind, Workspace},
 };
 use super::{
-    Programs,
-    comparison::{Better, Comparison},
+    ProgramDirs,
+    comparison::{Better, ContenderComparison},
     measure::Bench,
 };
 
@@ -52,28 +52,28 @@ const NOTE: &str = "two at a time; AGEniX is durable: submissions and results ar
 
 /// Numbers of tasks, by the speed of the contender.
 #[derive(Clone, Copy)]
-struct Counts {
+struct TaskCounts {
     all: usize,
     slow: usize,
     slowest: usize,
 }
 
-pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     // Dropped last, because all contenders work in its directory.
     let workspace = Workspace::new(&programs.bin)?;
     let agenix = Agenix::start(&workspace);
     let peers = Peers::start(bench, programs, &workspace);
-    let counts = Counts {
+    let counts = TaskCounts {
         all: bench.scaled(10_000, 1_000),
         slow: bench.scaled(1_000, 200),
         slowest: bench.scaled(200, 30),
     };
-    for work in [Work::True, Work::Count] {
+    for work in [TaskKind::True, TaskKind::Count] {
         let title = format!("{} × {}", counts.all, work.name());
         if !bench.wants(&title) {
             continue;
         }
-        let comparison = Comparison::new(title, "tasks/s", Better::More)
+        let comparison = ContenderComparison::new(title, "tasks/s", Better::More)
             .with_note(NOTE)
             .with("agx, agq, agw", || agenix.run(&workspace, work, counts.all));
         bench.compare("tasks", peers.add_to(comparison, work, counts, &workspace))?;
@@ -85,8 +85,8 @@ pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
 pub(crate) fn pgo_workload(bin: &std::path::Path) -> anyhow::Result<()> {
     let workspace = Workspace::new(bin)?;
     let agenix = Agenix::start(&workspace);
-    agenix.run(&workspace, Work::True, 6_000)?;
-    agenix.run(&workspace, Work::Count, 2_000)?;
+    agenix.run(&workspace, TaskKind::True, 6_000)?;
+    agenix.run(&workspace, TaskKind::Count, 2_000)?;
     agenix.stop()
 }
 
@@ -99,7 +99,7 @@ enum AnyHyperQueue {
 }
 
 impl AnyHyperQueue {
-    fn start(bench: &mut Bench, programs: &Programs, workspace: &Workspace) -> Option<Self> {
+    fn start(bench: &mut Bench, programs: &ProgramDirs, workspace: &Workspace) -> Option<Self> {
         if let Some(hq) = bench.hq.clone() {
             return started_or_skipped(bench, HYPERQUEUE, HyperQueue::start(hq, workspace))
                 .map(Self::Program);
@@ -109,7 +109,7 @@ impl AnyHyperQueue {
             .map(Self::Package)
     }
 
-    fn run(&self, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+    fn run(&self, workspace: &Workspace, work: TaskKind, count: usize) -> anyhow::Result<f64> {
         match self {
             Self::Program(program) => program.run(workspace, work, count),
             Self::Package(package) => package.run(workspace, work, count),
@@ -130,7 +130,7 @@ struct Peers {
 
 impl Peers {
     /// Installs missing programs, starts servers, and reports contenders that cannot take part.
-    fn start(bench: &mut Bench, programs: &Programs, workspace: &Workspace) -> Self {
+    fn start(bench: &mut Bench, programs: &ProgramDirs, workspace: &Workspace) -> Self {
         let packages = python::packages(&mut bench.report, &programs.tools, &python::QUEUES);
         let packages = packages.as_deref();
         Self {
@@ -156,19 +156,19 @@ impl Peers {
     /// Adds all peers and the goals to a comparison.
     fn add_to<'a>(
         &'a self,
-        mut comparison: Comparison<'a>,
-        work: Work,
-        Counts { all, slow, slowest }: Counts,
+        mut comparison: ContenderComparison<'a>,
+        work: TaskKind,
+        TaskCounts { all, slow, slowest }: TaskCounts,
         workspace: &'a Workspace,
-    ) -> Comparison<'a> {
+    ) -> ContenderComparison<'a> {
         comparison = match work {
-            Work::True => comparison
+            TaskKind::True => comparison
                 .with(XARGS, move || shell::xargs(workspace, work, all))
                 .with_goal(XARGS, 1.0, 1.15)
                 .with_goal(HYPERQUEUE, 2.0, 2.5)
                 .with_goal(PARALLEL, 5.0, 6.0)
                 .with_goal(LIMIT, 0.6, 0.68),
-            Work::Count => comparison
+            TaskKind::Count => comparison
                 .with(XARGS_SH, move || shell::xargs(workspace, work, all))
                 .with_goal(XARGS_SH, 1.15, 1.3)
                 .with_goal(HYPERQUEUE, 1.6, 2.0)

@@ -6,15 +6,15 @@ use std::{
     process::{Command, Stdio},
 };
 
-use agenix_harness::resp::{Reply, Resp, unexpected};
+use agenix_harness::resp::{Resp, RespReply, unexpected};
 use anyhow::{Context, bail, ensure};
 use e2e::{Agq, Lab};
 
 use super::{
-    Programs,
-    comparison::{Better, Comparison},
+    ProgramDirs,
+    comparison::{Better, ContenderComparison},
     measure::Bench,
-    redis_server::{Persistence, Redis, redis_benchmark},
+    redis_server::{Persistence, RedisServer, redis_benchmark},
 };
 
 const SECTION: &str = "wire";
@@ -54,7 +54,7 @@ struct Test {
     is_write: bool,
 }
 
-pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     let Some(benchmark) = redis_benchmark(&programs.tools) else {
         bench.skip(SECTION, "there is no redis-benchmark; Debian has it in redis-tools");
         return Ok(());
@@ -73,14 +73,15 @@ pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn comparison<'a>(load: &'a Load<'a>, servers: &'a [Server]) -> Comparison<'a> {
+fn comparison<'a>(load: &'a Load<'a>, servers: &'a [KeyServer]) -> ContenderComparison<'a> {
     let (title, pipeline) = (load.test.title, load.pipeline);
     let title = format!("{title}, {CONNECTIONS} connections, pipeline {pipeline}");
     let note = if load.test.is_write { WRITES } else { READS };
     // A pipeline of reads shows the cost of the server itself.
     let (floor, aim) = if load.test.is_write || pipeline == 1 { (0.8, 1.0) } else { (0.6, 0.9) };
-    let comparison =
-        Comparison::new(title, "requests/s", Better::More).with_goal(ALWAYS, floor, aim).with_note(note);
+    let comparison = ContenderComparison::new(title, "requests/s", Better::More)
+        .with_goal(ALWAYS, floor, aim)
+        .with_note(note);
     servers.iter().fold(comparison, |comparison, server| {
         // The rate of the first round gives the number of requests of the next, for this server and
         // disk.
@@ -94,18 +95,18 @@ fn comparison<'a>(load: &'a Load<'a>, servers: &'a [Server]) -> Comparison<'a> {
 }
 
 /// A server that is idle while others are measured.
-struct Server {
+struct KeyServer {
     name: &'static str,
     address: String,
     // Exactly one of these is set. They are dropped before the lab, because they write into its
     // directory.
     _agq: Option<Agq>,
-    _redis: Option<Redis>,
+    _redis: Option<RedisServer>,
     lab: Lab,
 }
 
 /// Starts all servers, ours first. A quick run has only those that sync before each answer.
-fn servers(bench: &mut Bench, programs: &Programs) -> anyhow::Result<Vec<Server>> {
+fn servers(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<Vec<KeyServer>> {
     let (ours, peers) = if bench.is_quick { (&OURS[..1], &PEERS[..1]) } else { (&OURS[..], &PEERS[..]) };
     let mut servers = Vec::new();
     for &(name, durability) in ours {
@@ -113,14 +114,14 @@ fn servers(bench: &mut Bench, programs: &Programs) -> anyhow::Result<Vec<Server>
         let mut args = crate::load::AGQ.to_vec();
         args.extend(["--durability", durability]);
         let agq = lab.agq(&args);
-        servers.push(Server { name, address: agq.address(), _agq: Some(agq), _redis: None, lab });
+        servers.push(KeyServer { name, address: agq.address(), _agq: Some(agq), _redis: None, lab });
     }
     for &(name, persistence) in peers {
         let lab = Lab::with_binaries(programs.bin.clone());
-        match Redis::start(&programs.tools, &lab.path().join("redis"), lab.key(), persistence) {
+        match RedisServer::start(&programs.tools, &lab.path().join("redis"), lab.key(), persistence) {
             Ok(redis) => {
                 let address = format!("127.0.0.1:{}", redis.port());
-                servers.push(Server { name, address, _agq: None, _redis: Some(redis), lab });
+                servers.push(KeyServer { name, address, _agq: None, _redis: Some(redis), lab });
             }
             Err(error) => bench.skip(&format!("{SECTION}: {name}"), &format!("{error:#}")),
         }
@@ -138,7 +139,7 @@ struct Load<'a> {
 
 impl Load<'_> {
     /// Sends `count` requests to a server, and returns the requests per second.
-    fn run_on(&self, server: &Server, count: usize) -> anyhow::Result<f64> {
+    fn run_on(&self, server: &KeyServer, count: usize) -> anyhow::Result<f64> {
         if self.test.name == "rpop" {
             self.fill(server, count)?;
         }
@@ -157,7 +158,7 @@ impl Load<'_> {
     }
 
     /// Fills the list, so that it has `count` elements to pop.
-    fn fill(&self, server: &Server, count: usize) -> anyhow::Result<()> {
+    fn fill(&self, server: &KeyServer, count: usize) -> anyhow::Result<()> {
         let missing = count.saturating_sub(length(server)?);
         if missing == 0 {
             return Ok(());
@@ -170,9 +171,9 @@ impl Load<'_> {
 }
 
 /// Returns the length of the list.
-fn length(server: &Server) -> anyhow::Result<usize> {
+fn length(server: &KeyServer) -> anyhow::Result<usize> {
     match Resp::open(&server.address, server.lab.key())?.ask(&["LLEN", LIST])? {
-        Reply::Integer(length) => Ok(usize::try_from(length)?),
+        RespReply::Integer(length) => Ok(usize::try_from(length)?),
         other => bail!(unexpected(&other)),
     }
 }
@@ -180,7 +181,7 @@ fn length(server: &Server) -> anyhow::Result<usize> {
 /// Runs redis-benchmark, which stops at the first error reply. Returns the requests per second.
 fn requests(
     benchmark: &Path,
-    server: &Server,
+    server: &KeyServer,
     test: &str,
     pipeline: usize,
     count: usize,

@@ -8,9 +8,9 @@ use std::{
 
 use super::{
     RUNS,
-    ledger::{Action, Kind, Ledger, Stream},
+    ledger::{AcknowledgedAction, ChaosLedger, KeyVersions, Kind},
     progress::{document, jobs, status},
-    resp::{Reply, Resp, unexpected},
+    resp::{Resp, RespReply, unexpected},
     result_of,
 };
 
@@ -19,7 +19,7 @@ use super::{
 /// # Errors
 ///
 /// agq does not answer.
-pub(super) fn check(resp: &mut Resp, ledger: &Ledger, lab: &Path) -> io::Result<()> {
+pub(super) fn check(resp: &mut Resp, ledger: &ChaosLedger, lab: &Path) -> io::Result<()> {
     let text = fs::read_to_string(lab.join(RUNS)).unwrap_or_default();
     let runs: HashSet<&str> = text.lines().collect();
     let (actions, streams) = {
@@ -57,7 +57,12 @@ pub(super) fn panicked(lab: &Path) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-fn check_action(resp: &mut Resp, ledger: &Ledger, id: &str, action: &Action) -> io::Result<()> {
+fn check_action(
+    resp: &mut Resp,
+    ledger: &ChaosLedger,
+    id: &str,
+    action: &AcknowledgedAction,
+) -> io::Result<()> {
     let listed = jobs(resp, id)?;
     let total = action.inputs.len();
     if listed.iter().collect::<HashSet<_>>().len() != total || listed.len() != total {
@@ -80,20 +85,20 @@ fn check_action(resp: &mut Resp, ledger: &Ledger, id: &str, action: &Action) -> 
 }
 
 /// Checks that a key has all acknowledged versions, none twice, and none that was not sent.
-pub(super) fn check_stream(resp: &mut Resp, ledger: &Ledger, stream: &Stream) -> io::Result<()> {
-    let Stream { key, kind, acknowledged, sent } = stream;
+pub(super) fn check_stream(resp: &mut Resp, ledger: &ChaosLedger, stream: &KeyVersions) -> io::Result<()> {
+    let KeyVersions { key, kind, acknowledged, sent } = stream;
     let verdict = match kind {
         Kind::Value => {
             let version = match resp.ask(&["GET", key])? {
-                Reply::Bulk(text) => version_of(&text),
-                Reply::Nil => Some(0),
+                RespReply::Bulk(text) => version_of(&text),
+                RespReply::Nil => Some(0),
                 other => return Err(unexpected(&other)),
             };
             let is_right = version.is_some_and(|version| (*acknowledged..=*sent).contains(&version));
             (!is_right).then(|| format!("{key} has version {version:?}"))
         }
         Kind::List => {
-            let Reply::Array(elements) = resp.ask(&["LRANGE", key, "0", "-1"])? else {
+            let RespReply::Array(elements) = resp.ask(&["LRANGE", key, "0", "-1"])? else {
                 return Err(io::Error::other(format!("agq does not list {key}")));
             };
             list_fault(&elements, *acknowledged, *sent).map(|fault| format!("{key} {fault}"))
@@ -110,10 +115,10 @@ fn version_of(value: &str) -> Option<u64> {
     value.split(':').next().and_then(|version| version.parse().ok())
 }
 
-fn list_fault(elements: &[Reply], acknowledged: u64, sent: u64) -> Option<String> {
+fn list_fault(elements: &[RespReply], acknowledged: u64, sent: u64) -> Option<String> {
     let mut times: BTreeMap<u64, u32> = BTreeMap::new();
     for element in elements {
-        let Reply::Bulk(text) = element else { return Some(format!("has {element:?}")) };
+        let RespReply::Bulk(text) = element else { return Some(format!("has {element:?}")) };
         let Some(version) = version_of(text) else { return Some(format!("has '{text}'")) };
         *times.entry(version).or_default() += 1;
     }
@@ -129,10 +134,10 @@ fn list_fault(elements: &[Reply], acknowledged: u64, sent: u64) -> Option<String
 
 #[cfg(test)]
 mod tests {
-    use super::{Reply, list_fault};
+    use super::{RespReply, list_fault};
 
     fn fault(list: &[u64], acknowledged: u64, sent: u64) -> Option<String> {
-        let elements: Vec<_> = list.iter().map(|n| Reply::Bulk(n.to_string())).collect();
+        let elements: Vec<_> = list.iter().map(|n| RespReply::Bulk(n.to_string())).collect();
         list_fault(&elements, acknowledged, sent)
     }
 

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::{
     Endpoints, http,
-    ledger::Ledger,
+    ledger::ChaosLedger,
     pause,
-    resp::{Reply, Resp, unexpected},
+    resp::{Resp, RespReply, unexpected},
 };
 
 /// There are more dashboards than subscribers, so that the number of connections over HTTP exceeds
@@ -30,13 +30,17 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(20);
 const MAX_EVENTS: usize = 6;
 
 /// Runs a client until its connection ends, and returns the reason.
-type Client = fn(&Endpoints, &Ledger, &mut Rng) -> io::Result<()>;
+type ClientLoop = fn(&Endpoints, &ChaosLedger, &mut Rng) -> io::Result<()>;
 
 /// Starts all clients.
-pub(super) fn start(endpoints: &Arc<Endpoints>, ledger: &Arc<Ledger>, rng: &mut Rng) -> Vec<JoinHandle<()>> {
-    let subscribers = [("a subscriber", subscribe as Client)].repeat(SUBSCRIBERS);
-    let dashboards = [("a dashboard", browse as Client)].repeat(DASHBOARDS);
-    let others: [(&str, Client); 3] = [
+pub(super) fn start(
+    endpoints: &Arc<Endpoints>,
+    ledger: &Arc<ChaosLedger>,
+    rng: &mut Rng,
+) -> Vec<JoinHandle<()>> {
+    let subscribers = [("a subscriber", subscribe as ClientLoop)].repeat(SUBSCRIBERS);
+    let dashboards = [("a dashboard", browse as ClientLoop)].repeat(DASHBOARDS);
+    let others: [(&str, ClientLoop); 3] = [
         ("the publisher", publish),
         ("a client that waits for elements", take),
         ("a worker over HTTP", work),
@@ -51,7 +55,7 @@ pub(super) fn start(endpoints: &Arc<Endpoints>, ledger: &Arc<Ledger>, rng: &mut 
 
 /// Keeps a client connected until the load ends. An open connection may end only with the agq
 /// process.
-fn keep(name: &str, client: Client, endpoints: &Endpoints, ledger: &Ledger, mut rng: Rng) {
+fn keep(name: &str, client: ClientLoop, endpoints: &Endpoints, ledger: &ChaosLedger, mut rng: Rng) {
     while !ledger.is_over() {
         // The connection is opened later, so it belongs to this agq process or to a later one.
         let generation = endpoints.generation();
@@ -76,13 +80,13 @@ fn open(endpoints: &Endpoints) -> io::Result<Resp> {
 }
 
 /// Subscribes to the channel, and checks that no message is missing.
-fn subscribe(endpoints: &Endpoints, ledger: &Ledger, _rng: &mut Rng) -> io::Result<()> {
+fn subscribe(endpoints: &Endpoints, ledger: &ChaosLedger, _rng: &mut Rng) -> io::Result<()> {
     let mut resp = open(endpoints)?;
     resp.ask(&["SUBSCRIBE", CHANNEL])?;
     let mut before: Option<(u64, u64)> = None;
     while !ledger.is_over() {
-        let Reply::Array(message) = resp.receive()? else { continue };
-        let Some(Reply::Bulk(text)) = message.last() else { continue };
+        let RespReply::Array(message) = resp.receive()? else { continue };
+        let Some(RespReply::Bulk(text)) = message.last() else { continue };
         let parsed = text.split_once(':').and_then(|(of, n)| Some((of.parse().ok()?, n.parse().ok()?)));
         let Some((of, number)) = parsed else {
             ledger.lost(format!("a subscriber got '{text}', which was not published"));
@@ -98,7 +102,7 @@ fn subscribe(endpoints: &Endpoints, ledger: &Ledger, _rng: &mut Rng) -> io::Resu
 }
 
 /// Publishes numbered messages, and pushes elements for the client that pops them.
-fn publish(endpoints: &Endpoints, ledger: &Ledger, rng: &mut Rng) -> io::Result<()> {
+fn publish(endpoints: &Endpoints, ledger: &ChaosLedger, rng: &mut Rng) -> io::Result<()> {
     let mut resp = open(endpoints)?;
     // Messages of one publisher arrive in order.
     let of = rng.u64(..);
@@ -107,7 +111,7 @@ fn publish(endpoints: &Endpoints, ledger: &Ledger, rng: &mut Rng) -> io::Result<
             break;
         }
         match resp.ask(&["PUBLISH", CHANNEL, &format!("{of}:{number}")])? {
-            Reply::Integer(_received) => ledger.acknowledged("messages published", 1),
+            RespReply::Integer(_received) => ledger.acknowledged("messages published", 1),
             other => return Err(unexpected(&other)),
         }
         if number.is_multiple_of(10) {
@@ -121,12 +125,12 @@ fn publish(endpoints: &Endpoints, ledger: &Ledger, rng: &mut Rng) -> io::Result<
 }
 
 /// Pops elements, and checks that none comes twice.
-fn take(endpoints: &Endpoints, ledger: &Ledger, _rng: &mut Rng) -> io::Result<()> {
+fn take(endpoints: &Endpoints, ledger: &ChaosLedger, _rng: &mut Rng) -> io::Result<()> {
     let mut resp = open(endpoints)?;
     let mut before = String::new();
     while !ledger.is_over() {
-        let Reply::Array(taken) = resp.ask(&["BLPOP", LIST, "1"])? else { continue };
-        let Some(Reply::Bulk(element)) = taken.into_iter().next_back() else { continue };
+        let RespReply::Array(taken) = resp.ask(&["BLPOP", LIST, "1"])? else { continue };
+        let Some(RespReply::Bulk(element)) = taken.into_iter().next_back() else { continue };
         if element == before {
             ledger.lost(format!("the element {element} was taken twice"));
         }
@@ -137,7 +141,7 @@ fn take(endpoints: &Endpoints, ledger: &Ledger, _rng: &mut Rng) -> io::Result<()
 }
 
 /// Opens a dashboard, reads some events, and closes it.
-fn browse(endpoints: &Endpoints, ledger: &Ledger, rng: &mut Rng) -> io::Result<()> {
+fn browse(endpoints: &Endpoints, ledger: &ChaosLedger, rng: &mut Rng) -> io::Result<()> {
     let address = endpoints.http();
     let key = json!({"key": endpoints.key}).to_string();
     let other = |error: io::Error| io::Error::other(error.to_string());
@@ -155,7 +159,7 @@ fn browse(endpoints: &Endpoints, ledger: &Ledger, rng: &mut Rng) -> io::Result<(
 }
 
 /// Submits a job over HTTP, fetches it and reports it.
-fn work(endpoints: &Endpoints, ledger: &Ledger, _rng: &mut Rng) -> io::Result<()> {
+fn work(endpoints: &Endpoints, ledger: &ChaosLedger, _rng: &mut Rng) -> io::Result<()> {
     let ask = |path: &str, body: Value| {
         let headers = format!("Authorization: Bearer {}\r\n", endpoints.key);
         let answer = http::ask(&endpoints.http(), ("POST", path), &headers, &body.to_string());

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use e2e::{Agq, Lab, Limit, Proxy, within};
+use e2e::{Agq, Lab, Proxy, ResourceLimit, within};
 use fastrand::Rng;
 
 use super::{
@@ -10,42 +10,42 @@ use super::{
     check::check_stream,
     fleet::Fleet,
     health,
-    ledger::{Kind, Ledger, Stream},
+    ledger::{ChaosLedger, KeyVersions, Kind},
     log::FailingLog,
     memory, pause,
-    resp::{Reply, Resp, connect},
+    resp::{Resp, RespReply, connect},
     stampede,
 };
 
 /// Faults of a round, some kinds several times. Each round has its own order.
-const ROUND: [Fault; 27] = [
-    Fault::KillAgq,
-    Fault::KillAgq,
-    Fault::KillAgq,
-    Fault::SuspendAgq,
-    Fault::KillWorker,
-    Fault::KillWorker,
-    Fault::SuspendWorker,
-    Fault::SuspendWorker,
-    Fault::KillSupervisor,
-    Fault::KillSupervisor,
-    Fault::SuspendSupervisor,
-    Fault::SuspendSupervisor,
-    Fault::KillClient,
-    Fault::KillClient,
-    Fault::CutAnywhere,
-    Fault::CutAnywhere,
-    Fault::CutAnywhere,
-    Fault::CutAll,
-    Fault::PauseNetwork,
-    Fault::PauseNetwork,
-    Fault::DelayNetwork,
-    Fault::FillDisk,
-    Fault::ExhaustDescriptors,
-    Fault::Stampede,
-    Fault::BreakLog,
-    Fault::BreakLog,
-    Fault::Stream,
+const ROUND: [InjectedFault; 27] = [
+    InjectedFault::KillAgq,
+    InjectedFault::KillAgq,
+    InjectedFault::KillAgq,
+    InjectedFault::SuspendAgq,
+    InjectedFault::KillWorker,
+    InjectedFault::KillWorker,
+    InjectedFault::SuspendWorker,
+    InjectedFault::SuspendWorker,
+    InjectedFault::KillSupervisor,
+    InjectedFault::KillSupervisor,
+    InjectedFault::SuspendSupervisor,
+    InjectedFault::SuspendSupervisor,
+    InjectedFault::KillClient,
+    InjectedFault::KillClient,
+    InjectedFault::CutAnywhere,
+    InjectedFault::CutAnywhere,
+    InjectedFault::CutAnywhere,
+    InjectedFault::CutAll,
+    InjectedFault::PauseNetwork,
+    InjectedFault::PauseNetwork,
+    InjectedFault::DelayNetwork,
+    InjectedFault::FillDisk,
+    InjectedFault::ExhaustDescriptors,
+    InjectedFault::Stampede,
+    InjectedFault::BreakLog,
+    InjectedFault::BreakLog,
+    InjectedFault::Stream,
 ];
 /// Number and size of the values that fill a disk.
 const FILLINGS: usize = 512;
@@ -59,7 +59,7 @@ const FLOOD: usize = 200;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy)]
-enum Fault {
+enum InjectedFault {
     KillAgq,
     SuspendAgq,
     KillWorker,
@@ -81,12 +81,12 @@ enum Fault {
 pub(super) struct FaultInjector<'a> {
     lab: &'a Lab,
     endpoints: &'a Endpoints,
-    ledger: &'a Ledger,
+    ledger: &'a ChaosLedger,
     agq: Agq,
     proxy: Proxy,
     rng: Rng,
     /// Remaining faults of this round.
-    round: Vec<Fault>,
+    round: Vec<InjectedFault>,
     /// Number of filled disks, for the names of the next values.
     filled: u64,
     /// Number of broken logs, for the names of the next checks.
@@ -95,7 +95,7 @@ pub(super) struct FaultInjector<'a> {
 
 impl<'a> FaultInjector<'a> {
     pub(super) fn new(
-        (lab, endpoints, ledger): (&'a Lab, &'a Endpoints, &'a Ledger),
+        (lab, endpoints, ledger): (&'a Lab, &'a Endpoints, &'a ChaosLedger),
         (agq, proxy): (Agq, Proxy),
         rng: Rng,
     ) -> Self {
@@ -113,36 +113,36 @@ impl<'a> FaultInjector<'a> {
             self.rng.shuffle(&mut self.round);
         }
         match self.round.pop() {
-            Some(Fault::KillAgq) => self.kill_agq()?,
-            Some(Fault::SuspendAgq) => self.suspend_agq(fleet)?,
-            Some(Fault::KillWorker) => self.kill_worker(fleet)?,
-            Some(Fault::SuspendWorker) => {
+            Some(InjectedFault::KillAgq) => self.kill_agq()?,
+            Some(InjectedFault::SuspendAgq) => self.suspend_agq(fleet)?,
+            Some(InjectedFault::KillWorker) => self.kill_worker(fleet)?,
+            Some(InjectedFault::SuspendWorker) => {
                 self.ledger.fault("worker suspended (SIGSTOP)");
                 fleet.suspend_worker(self.milliseconds(1000, 5000));
             }
-            Some(Fault::KillSupervisor) => self.kill_supervisor(fleet),
-            Some(Fault::SuspendSupervisor) => self.suspend_supervisor(fleet),
-            Some(Fault::KillClient) => self.kill_client(fleet)?,
-            Some(Fault::CutAnywhere) => {
+            Some(InjectedFault::KillSupervisor) => self.kill_supervisor(fleet),
+            Some(InjectedFault::SuspendSupervisor) => self.suspend_supervisor(fleet),
+            Some(InjectedFault::KillClient) => self.kill_client(fleet)?,
+            Some(InjectedFault::CutAnywhere) => {
                 let bytes = 1 << self.rng.u32(4..14);
                 let cut = self.proxy.cut_after(bytes);
                 (0..cut).for_each(|_| self.ledger.fault("connection cut after a random byte"));
             }
-            Some(Fault::CutAll) => {
+            Some(InjectedFault::CutAll) => {
                 let cut = self.proxy.cut_all();
                 (0..cut).for_each(|_| self.ledger.fault("connection cut at once"));
             }
-            Some(Fault::PauseNetwork) => {
+            Some(InjectedFault::PauseNetwork) => {
                 self.ledger.fault("network held up");
                 let duration = self.milliseconds(500, 3000);
                 self.proxy.pause(duration);
             }
-            Some(Fault::DelayNetwork) => self.delay_network(),
-            Some(Fault::FillDisk) => self.fill_disk()?,
-            Some(Fault::ExhaustDescriptors) => self.exhaust_descriptors()?,
-            Some(Fault::Stampede) => self.stampede(),
-            Some(Fault::BreakLog) => self.break_log()?,
-            Some(Fault::Stream) => {
+            Some(InjectedFault::DelayNetwork) => self.delay_network(),
+            Some(InjectedFault::FillDisk) => self.fill_disk()?,
+            Some(InjectedFault::ExhaustDescriptors) => self.exhaust_descriptors()?,
+            Some(InjectedFault::Stampede) => self.stampede(),
+            Some(InjectedFault::BreakLog) => self.break_log()?,
+            Some(InjectedFault::Stream) => {
                 self.ledger.fault("a long stream into agx map --pipe");
                 memory::check(self.lab).into_iter().for_each(|wrong| self.ledger.lost(wrong));
             }
@@ -254,7 +254,7 @@ impl<'a> FaultInjector<'a> {
         let (data, log) = (size("data/agq.redb"), size("agq.log"));
         // The limit applies to the log, too.
         let bytes = self.rng.u64(data - data / 8..data + MAX_FREE_BYTES).max(log + MAX_FREE_BYTES);
-        if self.agq.try_start_again(self.lab, Some(Limit::FileBytes(bytes))).is_err() {
+        if self.agq.try_start_again(self.lab, Some(ResourceLimit::FileBytes(bytes))).is_err() {
             self.ledger.note("full disks on which agq did not start");
             return self.start_agq();
         }
@@ -278,15 +278,15 @@ impl<'a> FaultInjector<'a> {
     }
 
     /// Writes large values until one is not acknowledged. Returns the acknowledged ones.
-    fn fill(&mut self) -> Vec<Stream> {
+    fn fill(&mut self) -> Vec<KeyVersions> {
         self.filled += 1;
         let text = format!("1:{}", "x".repeat(FILLING_BYTES));
         let mut filled = Vec::new();
         let Ok(mut resp) = Resp::open(&self.endpoints.agq, &self.endpoints.key) else { return filled };
         for number in 0..FILLINGS {
             let key = format!("chaos:filling-{}-{number}", self.filled);
-            let Ok(Reply::Line(_ok)) = resp.ask(&["SET", &key, &text]) else { break };
-            filled.push(Stream { key, kind: Kind::Value, acknowledged: 1, sent: 1 });
+            let Ok(RespReply::Line(_ok)) = resp.ask(&["SET", &key, &text]) else { break };
+            filled.push(KeyVersions { key, kind: Kind::Value, acknowledged: 1, sent: 1 });
         }
         filled
     }
@@ -296,12 +296,12 @@ impl<'a> FaultInjector<'a> {
     fn exhaust_descriptors(&mut self) -> anyhow::Result<()> {
         self.ledger.fault("file descriptors exhausted");
         self.end_agq();
-        let limit = Some(Limit::Descriptors(DESCRIPTORS));
+        let limit = Some(ResourceLimit::Descriptors(DESCRIPTORS));
         self.agq.try_start_again(self.lab, limit).map_err(anyhow::Error::msg)?;
         let mut resp = self.connect_within_timeout()?;
         let flood: Vec<_> = (0..FLOOD).map(|_| connect(&self.endpoints.agq)).collect();
         let served = resp.ask(&["PING"]);
-        if !matches!(served, Ok(Reply::Line(_))) {
+        if !matches!(served, Ok(RespReply::Line(_))) {
             let what = "without file descriptors agq did not serve a connection that it had";
             self.ledger.lost(format!("{what}: {served:?}"));
         }

@@ -11,7 +11,7 @@ use e2e::Lab;
 use fastrand::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Endpoints, PLAN, ledger::Ledger, sandboxes::Sandboxes};
+use super::{Endpoints, PLAN, ledger::ChaosLedger, sandboxes::WorkerSandboxes};
 
 const WORKERS: usize = 3;
 const CLIENTS: usize = 2;
@@ -26,16 +26,16 @@ const MAX_LINES: usize = 20;
 pub(super) struct Fleet<'a> {
     lab: &'a Lab,
     endpoints: &'a Endpoints,
-    ledger: &'a Ledger,
+    ledger: &'a ChaosLedger,
     rng: Rng,
-    workers: Vec<Worker>,
-    clients: Vec<Client>,
-    sandboxes: Sandboxes,
+    workers: Vec<AgwProcess>,
+    clients: Vec<AgxProcess>,
+    sandboxes: WorkerSandboxes,
     /// Number of started processes, for the names of the next.
     started: u64,
 }
 
-struct Worker {
+struct AgwProcess {
     child: Child,
     id: String,
     /// True if its log can be written.
@@ -44,7 +44,7 @@ struct Worker {
     suspended_until: Option<Instant>,
 }
 
-struct Client {
+struct AgxProcess {
     child: Child,
     id: String,
     inputs: Vec<String>,
@@ -54,10 +54,10 @@ impl<'a> Fleet<'a> {
     pub(super) fn new(
         lab: &'a Lab,
         endpoints: &'a Endpoints,
-        ledger: &'a Ledger,
+        ledger: &'a ChaosLedger,
         rng: Rng,
     ) -> anyhow::Result<Self> {
-        let sandboxes = Sandboxes::prepare(lab, ledger)?;
+        let sandboxes = WorkerSandboxes::prepare(lab, ledger)?;
         let (workers, clients) = (Vec::new(), Vec::new());
         Ok(Self { lab, endpoints, ledger, rng, workers, clients, sandboxes, started: 0 })
     }
@@ -82,7 +82,7 @@ impl<'a> Fleet<'a> {
 
     /// Resumes all workers and supervisors.
     pub(super) fn stop_faults(&mut self) {
-        self.workers.iter_mut().for_each(Worker::resume);
+        self.workers.iter_mut().for_each(AgwProcess::resume);
         self.sandboxes.resume(None);
     }
 
@@ -167,7 +167,7 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    fn start_worker(&mut self) -> anyhow::Result<Worker> {
+    fn start_worker(&mut self) -> anyhow::Result<AgwProcess> {
         self.started += 1;
         let id = format!("worker-{}", self.started);
         let mut agw = self.command("agw", &id)?;
@@ -181,7 +181,7 @@ impl<'a> Fleet<'a> {
         if !has_log {
             agw.stderr(File::options().write(true).open("/dev/full").context("there is no /dev/full")?);
         }
-        Ok(Worker {
+        Ok(AgwProcess {
             child: agw.spawn().context("agw cannot be started")?,
             id,
             has_log,
@@ -189,14 +189,14 @@ impl<'a> Fleet<'a> {
         })
     }
 
-    fn start_client(&mut self) -> anyhow::Result<Client> {
+    fn start_client(&mut self) -> anyhow::Result<AgxProcess> {
         self.started += 1;
         let id = format!("agx-{}", self.started);
         let inputs: Vec<String> = (0..self.rng.usize(1..=MAX_LINES)).map(|n| format!("{id}-{n}")).collect();
         let lines = self.lab.file(&format!("{id}.lines"), &(inputs.join("\n") + "\n"));
         let mut agx = self.command("agx", &id)?;
         agx.args(["action", "submit", PLAN, "--id", &id, "--field", "n", "--wait", "--lines"]).arg(lines);
-        Ok(Client { child: agx.spawn().context("agx cannot be started")?, id, inputs })
+        Ok(AgxProcess { child: agx.spawn().context("agx cannot be started")?, id, inputs })
     }
 
     /// Returns a command that reaches agq through the proxy, and has its own log.
@@ -226,8 +226,8 @@ impl<'a> Fleet<'a> {
     }
 
     /// Records the action if agx printed that it was acknowledged, whatever its exit.
-    fn record_submission(&self, client: Client) {
-        let Client { id, inputs, .. } = client;
+    fn record_submission(&self, client: AgxProcess) {
+        let AgxProcess { id, inputs, .. } = client;
         if log_of(self.lab, &id).contains(&format!("action {id} has {} jobs", inputs.len())) {
             self.ledger.acknowledged("of the actions by agx", 1);
             self.ledger.action(&id, inputs);
@@ -245,7 +245,7 @@ impl Drop for Fleet<'_> {
     }
 }
 
-impl Worker {
+impl AgwProcess {
     fn resume(&mut self) {
         if self.suspended_until.take().is_some() {
             signal(&self.child, Signal::CONT);
@@ -254,7 +254,7 @@ impl Worker {
 }
 
 /// Records a loss for an exit that no full disk explains.
-fn judge_exit(ledger: &Ledger, lab: &Lab, id: &str, status: ExitStatus) {
+fn judge_exit(ledger: &ChaosLedger, lab: &Lab, id: &str, status: ExitStatus) {
     let log = log_of(lab, id);
     if log.contains("the store failed") {
         ledger.note("workers and clients that gave up on a full disk");

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{
     Endpoints, PLAN, http,
     progress::document,
-    resp::{Reply, Resp, unexpected},
+    resp::{Resp, RespReply, unexpected},
 };
 
 const QUEUE: &str = "chaos-health";
@@ -56,7 +56,7 @@ pub(super) fn register_silent(endpoints: &Endpoints, name: &str) -> io::Result<(
     let registration = json!({"worker_id": silent(name), "capabilities": ["nothing"]}).to_string();
     let mut resp = Resp::open(&endpoints.agq, &endpoints.key)?;
     match resp.ask(&["WORKER.REGISTER", &registration])? {
-        Reply::Line(_) | Reply::Bulk(_) => Ok(()),
+        RespReply::Line(_) | RespReply::Bulk(_) => Ok(()),
         other => Err(unexpected(&other)),
     }
 }
@@ -65,9 +65,9 @@ fn silent(name: &str) -> String {
     format!("silent-{name}")
 }
 
-fn expect_line(reply: Reply) -> io::Result<()> {
+fn expect_line(reply: RespReply) -> io::Result<()> {
     match reply {
-        Reply::Line(_) => Ok(()),
+        RespReply::Line(_) => Ok(()),
         other => Err(unexpected(&other)),
     }
 }

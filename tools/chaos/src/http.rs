@@ -8,7 +8,7 @@ use std::{
 use super::resp::connect;
 
 /// Response of agq, or the beginning of a stream.
-pub(super) struct Answer {
+pub(super) struct StreamingResponse {
     pub(super) status: u16,
     /// Cookie that agq sets.
     pub(super) cookie: Option<String>,
@@ -18,7 +18,7 @@ pub(super) struct Answer {
     pub(super) rest: BufReader<TcpStream>,
 }
 
-impl Answer {
+impl StreamingResponse {
     /// Returns the next line of a stream. The end of the stream is an error.
     pub(super) fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
@@ -35,14 +35,15 @@ pub(super) fn ask(
     (method, path): (&str, &str),
     headers: &str,
     body: &str,
-) -> io::Result<Answer> {
+) -> io::Result<StreamingResponse> {
     let mut stream = connect(address)?;
     let length = body.len();
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: agq\r\n{headers}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes())?;
-    let mut answer = Answer { status: 0, cookie: None, body: String::new(), rest: BufReader::new(stream) };
+    let mut answer =
+        StreamingResponse { status: 0, cookie: None, body: String::new(), rest: BufReader::new(stream) };
     let first = answer.line()?;
     let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
     answer.status = status.ok_or_else(|| io::Error::other(format!("agq answered '{first}'")))?;

@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 
 #[derive(Default)]
-pub(super) struct Ledger {
+pub(super) struct ChaosLedger {
     book: Mutex<Book>,
     is_over: AtomicBool,
 }
@@ -21,9 +21,9 @@ pub(super) struct Ledger {
 #[derive(Default)]
 pub(super) struct Book {
     /// Actions whose submission was acknowledged, by id.
-    pub(super) actions: BTreeMap<String, Action>,
+    pub(super) actions: BTreeMap<String, AcknowledgedAction>,
     /// Keys that were written.
-    pub(super) streams: Vec<Stream>,
+    pub(super) streams: Vec<KeyVersions>,
     /// Number of acknowledgements by kind.
     pub(super) acknowledged: BTreeMap<&'static str, u64>,
     /// Number of faults by kind.
@@ -36,7 +36,7 @@ pub(super) struct Book {
 
 /// An action that was acknowledged.
 #[derive(Clone)]
-pub(super) struct Action {
+pub(super) struct AcknowledgedAction {
     /// Value of each input, in order.
     pub(super) inputs: Vec<String>,
     /// Status of each job when it was first seen as completed.
@@ -57,7 +57,7 @@ pub(super) enum Kind {
 /// The versions 1, 2, 3 … of a key. All are written over one connection, because commands of
 /// different connections have no order.
 #[derive(Clone)]
-pub(super) struct Stream {
+pub(super) struct KeyVersions {
     pub(super) key: String,
     pub(super) kind: Kind,
     /// Last version that was acknowledged together with all before it.
@@ -66,7 +66,7 @@ pub(super) struct Stream {
     pub(super) sent: u64,
 }
 
-impl Ledger {
+impl ChaosLedger {
     /// Locks the content. The caller must not wait for agq while it has the lock.
     pub(super) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
@@ -96,7 +96,7 @@ impl Ledger {
     pub(super) fn action(&self, id: &str, inputs: Vec<String>) {
         self.acknowledged("actions", 1);
         self.acknowledged("jobs", inputs.len());
-        let action = Action { inputs, completed: BTreeMap::new(), is_settled: false };
+        let action = AcknowledgedAction { inputs, completed: BTreeMap::new(), is_settled: false };
         self.book().actions.insert(id.to_owned(), action);
     }
 

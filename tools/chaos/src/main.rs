@@ -33,7 +33,7 @@ use std::{
 
 use agenix_harness::{
     binaries,
-    resp::{self, Reply, Resp},
+    resp::{self, Resp, RespReply},
 };
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
@@ -44,7 +44,7 @@ use serde_json::json;
 
 use faults::FaultInjector;
 use fleet::Fleet;
-use ledger::Ledger;
+use ledger::ChaosLedger;
 use producers::Producer;
 
 /// Plan of all actions, and the file to which each of its jobs appends its input.
@@ -104,7 +104,7 @@ impl Endpoints {
 }
 
 /// Faults, and the workers and clients that they hit.
-struct Run<'a> {
+struct ChaosRun<'a> {
     injector: FaultInjector<'a>,
     fleet: Fleet<'a>,
 }
@@ -143,7 +143,7 @@ fn run(minutes: f64, seed: Option<u64>, bin: Option<PathBuf>) -> anyhow::Result<
     println!(
         "chaos for {minutes} minutes; to repeat it: cargo xtask chaos --minutes {minutes} --seed {seed}"
     );
-    let ledger = Arc::new(Ledger::default());
+    let ledger = Arc::new(ChaosLedger::default());
     let done = run_with_faults(&lab, &ledger, Duration::from_secs_f64(minutes * 60.0), seed);
     if let Err(error) = done {
         ledger.lost(format!("{error:#}"));
@@ -160,7 +160,7 @@ fn run(minutes: f64, seed: Option<u64>, bin: Option<PathBuf>) -> anyhow::Result<
     Ok(())
 }
 
-fn run_with_faults(lab: &Lab, ledger: &Arc<Ledger>, bound: Duration, seed: u64) -> anyhow::Result<()> {
+fn run_with_faults(lab: &Lab, ledger: &Arc<ChaosLedger>, bound: Duration, seed: u64) -> anyhow::Result<()> {
     allow_descriptors()?;
     let mut rng = Rng::with_seed(seed);
     let agq = lab.agq(&AGQ);
@@ -176,7 +176,7 @@ fn run_with_faults(lab: &Lab, ledger: &Arc<Ledger>, bound: Duration, seed: u64) 
     let load = start_load(&endpoints, ledger, &mut rng);
     let fleet = Fleet::new(lab, &endpoints, ledger, rng.fork())?;
     let injector = FaultInjector::new((lab, &endpoints, ledger), (agq, proxy), rng.fork());
-    let mut run_state = Run { injector, fleet };
+    let mut run_state = ChaosRun { injector, fleet };
     let injected = inject_until(&mut run_state, ledger, bound, &mut rng);
     ledger.end();
     for thread in load {
@@ -188,8 +188,8 @@ fn run_with_faults(lab: &Lab, ledger: &Arc<Ledger>, bound: Duration, seed: u64) 
 
 /// Injects faults until `bound` has passed.
 fn inject_until(
-    run_state: &mut Run<'_>,
-    ledger: &Ledger,
+    run_state: &mut ChaosRun<'_>,
+    ledger: &ChaosLedger,
     bound: Duration,
     rng: &mut Rng,
 ) -> anyhow::Result<()> {
@@ -207,9 +207,9 @@ fn inject_until(
     Ok(())
 }
 
-impl Run<'_> {
+impl ChaosRun<'_> {
     /// Waits until all jobs have ended, kills agq once more, and compares it with the ledger.
-    fn verify(mut self, lab: &Lab, endpoints: &Endpoints, ledger: &Ledger) -> anyhow::Result<()> {
+    fn verify(mut self, lab: &Lab, endpoints: &Endpoints, ledger: &ChaosLedger) -> anyhow::Result<()> {
         self.injector.stop_faults();
         self.fleet.stop_faults();
         let started = Instant::now();
@@ -229,7 +229,7 @@ impl Run<'_> {
         check::check(&mut resp, ledger, lab.path()).context("agq does not answer at the end")
     }
 
-    fn has_drained(&mut self, endpoints: &Endpoints, ledger: &Ledger) -> anyhow::Result<bool> {
+    fn has_drained(&mut self, endpoints: &Endpoints, ledger: &ChaosLedger) -> anyhow::Result<bool> {
         self.fleet.maintain()?;
         let mut resp =
             Resp::open(&endpoints.agq, &endpoints.key).context("agq accepts no connection without faults")?;
@@ -237,7 +237,7 @@ impl Run<'_> {
         Ok(!self.fleet.has_clients() && ledger.unsettled().is_empty())
     }
 
-    fn report_unfinished(&self, endpoints: &Endpoints, ledger: &Ledger) {
+    fn report_unfinished(&self, endpoints: &Endpoints, ledger: &ChaosLedger) {
         let seconds = DRAIN_WITHIN.as_secs();
         if self.fleet.has_clients() {
             ledger.lost(format!("an agx was still waiting {seconds} s after the last fault"));
@@ -265,7 +265,7 @@ fn submit_plan(endpoints: &Endpoints, lab: &Lab) -> anyhow::Result<()> {
     });
     let mut resp = Resp::open(&endpoints.agq, &endpoints.key)?;
     match resp.ask(&["PLAN.SUBMIT", &plan.to_string()])? {
-        Reply::Line(_ok) => Ok(()),
+        RespReply::Line(_ok) => Ok(()),
         other => bail!("the plan was answered {other:?}"),
     }
 }
@@ -275,7 +275,7 @@ fn result_of(input: &str) -> String {
     format!("done {input}\n")
 }
 
-fn start_load(endpoints: &Arc<Endpoints>, ledger: &Arc<Ledger>, rng: &mut Rng) -> Vec<JoinHandle<()>> {
+fn start_load(endpoints: &Arc<Endpoints>, ledger: &Arc<ChaosLedger>, rng: &mut Rng) -> Vec<JoinHandle<()>> {
     let mut load: Vec<_> = (1..=PRODUCERS)
         .map(|number| {
             let (endpoints, ledger, rng) = (Arc::clone(endpoints), Arc::clone(ledger), rng.fork());

@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::{
     Endpoints, PLAN,
-    ledger::{Kind, Ledger, Stream},
+    ledger::{ChaosLedger, KeyVersions, Kind},
     pause,
-    resp::{Reply, Resp, unexpected},
+    resp::{Resp, RespReply, unexpected},
 };
 
 /// Greatest depth of a pipeline.
@@ -27,22 +27,22 @@ const MAX_PAUSE_MS: u64 = 20;
 pub(super) struct Producer<'a> {
     pub(super) name: String,
     pub(super) endpoints: &'a Endpoints,
-    pub(super) ledger: &'a Ledger,
+    pub(super) ledger: &'a ChaosLedger,
     pub(super) rng: Rng,
     /// Number of keys and actions so far, for the names of the next.
     begun: u64,
     /// Action without an answer, which is submitted again.
-    pending: Option<Submission>,
+    pending: Option<UnansweredSubmission>,
 }
 
-struct Submission {
+struct UnansweredSubmission {
     id: String,
     inputs: Vec<String>,
     document: String,
 }
 
 impl<'a> Producer<'a> {
-    pub(super) fn new(name: String, endpoints: &'a Endpoints, ledger: &'a Ledger, rng: Rng) -> Self {
+    pub(super) fn new(name: String, endpoints: &'a Endpoints, ledger: &'a ChaosLedger, rng: Rng) -> Self {
         Self { name, endpoints, ledger, rng, begun: 0, pending: None }
     }
 
@@ -76,8 +76,8 @@ impl<'a> Producer<'a> {
         done
     }
 
-    fn stream(&mut self, kind: Kind) -> Stream {
-        Stream { key: format!("chaos:{}", self.next_name()), kind, acknowledged: 0, sent: 0 }
+    fn stream(&mut self, kind: Kind) -> KeyVersions {
+        KeyVersions { key: format!("chaos:{}", self.next_name()), kind, acknowledged: 0, sent: 0 }
     }
 
     fn next_name(&mut self) -> String {
@@ -86,7 +86,7 @@ impl<'a> Producer<'a> {
     }
 
     /// Sends some versions in a pipeline, and reads their replies up to the first failure.
-    fn extend(&mut self, resp: &mut Resp, stream: &mut Stream) -> io::Result<()> {
+    fn extend(&mut self, resp: &mut Resp, stream: &mut KeyVersions) -> io::Result<()> {
         let (verb, what) = match stream.kind {
             Kind::Value => ("SET", "values set"),
             Kind::List => ("RPUSH", "elements pushed"),
@@ -98,9 +98,9 @@ impl<'a> Producer<'a> {
         }
         for version in first..=stream.sent {
             match (stream.kind, resp.receive()?) {
-                (Kind::Value, Reply::Line(_ok)) => {}
-                (Kind::List, Reply::Integer(length)) if length == version => {}
-                (Kind::List, Reply::Integer(length)) => {
+                (Kind::Value, RespReply::Line(_ok)) => {}
+                (Kind::List, RespReply::Integer(length)) if length == version => {}
+                (Kind::List, RespReply::Integer(length)) => {
                     let key = &stream.key;
                     self.ledger
                         .lost(format!("{key} had {length} elements when it should have had {version}"));
@@ -120,18 +120,18 @@ impl<'a> Producer<'a> {
         }
         let submission = self.pending.take().unwrap_or_else(|| self.submission());
         let reply = resp.ask(&["ACTION.SUBMIT", &submission.document]);
-        let Submission { id, inputs, .. } = &submission;
+        let UnansweredSubmission { id, inputs, .. } = &submission;
         let expected = format!("OK action_id={id} jobs_created={}", inputs.len());
         match reply {
-            Ok(Reply::Line(line)) if line == expected => {
+            Ok(RespReply::Line(line)) if line == expected => {
                 self.ledger.action(id, inputs.clone());
                 return Ok(());
             }
-            Ok(Reply::Line(line)) => {
+            Ok(RespReply::Line(line)) => {
                 self.ledger.lost(format!("action {id} was answered '{line}' instead of '{expected}'"));
                 return Ok(());
             }
-            Ok(Reply::Error(error)) if error.contains("already exists") => {
+            Ok(RespReply::Error(error)) if error.contains("already exists") => {
                 self.ledger.lost(format!("action {id} was submitted again and answered '{error}'"));
                 return Ok(());
             }
@@ -140,17 +140,17 @@ impl<'a> Producer<'a> {
         reply.and_then(|other| Err(self.refused(&other)))
     }
 
-    fn submission(&mut self) -> Submission {
+    fn submission(&mut self) -> UnansweredSubmission {
         let id = self.next_name();
         let inputs: Vec<String> = (0..self.rng.usize(1..=MAX_JOBS)).map(|n| format!("{id}-{n}")).collect();
         let documents: Vec<_> = inputs.iter().map(|input| json!({"n": input})).collect();
         let priority = self.rng.i32(-2..=2);
         let document =
             json!({"action_id": id, "plan_id": PLAN, "inputs": documents, "priority": priority}).to_string();
-        Submission { id, inputs, document }
+        UnansweredSubmission { id, inputs, document }
     }
 
-    fn refused(&self, reply: &Reply) -> io::Error {
+    fn refused(&self, reply: &RespReply) -> io::Error {
         self.ledger.note("commands that were refused");
         unexpected(reply)
     }

@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use super::{
     Endpoints,
-    ledger::Ledger,
+    ledger::ChaosLedger,
     pause,
-    resp::{Reply, Resp, unexpected},
+    resp::{Resp, RespReply, unexpected},
 };
 
 const POLL_EVERY: Duration = Duration::from_millis(200);
 
 /// Polls until the load ends.
-pub(super) fn watch(endpoints: &Endpoints, ledger: &Ledger) {
+pub(super) fn watch(endpoints: &Endpoints, ledger: &ChaosLedger) {
     while !ledger.is_over() {
         let connected = Resp::open(&endpoints.agq, &endpoints.key);
         // A lost connection is expected, and the next one polls the rest.
@@ -30,11 +30,11 @@ pub(super) fn watch(endpoints: &Endpoints, ledger: &Ledger) {
 }
 
 /// Polls all unsettled actions once.
-pub(super) fn check_actions(resp: &mut Resp, ledger: &Ledger) -> io::Result<()> {
+pub(super) fn check_actions(resp: &mut Resp, ledger: &ChaosLedger) -> io::Result<()> {
     ledger.unsettled().iter().try_for_each(|id| check_action_progress(resp, ledger, id))
 }
 
-fn check_action_progress(resp: &mut Resp, ledger: &Ledger, id: &str) -> io::Result<()> {
+fn check_action_progress(resp: &mut Resp, ledger: &ChaosLedger, id: &str) -> io::Result<()> {
     let jobs = jobs(resp, id)?;
     let Some(mut action) = ledger.book().actions.get(id).cloned() else { return Ok(()) };
     if jobs.len() != action.inputs.len() {
@@ -71,11 +71,11 @@ fn check_action_progress(resp: &mut Resp, ledger: &Ledger, id: &str) -> io::Resu
 
 /// Returns the ids of the jobs of an action, in the order of its inputs.
 pub(super) fn jobs(resp: &mut Resp, action: &str) -> io::Result<Vec<String>> {
-    let Reply::Array(replies) = resp.ask(&["JOB.LIST", action])? else {
+    let RespReply::Array(replies) = resp.ask(&["JOB.LIST", action])? else {
         return Err(io::Error::other(format!("agq does not list the jobs of {action}")));
     };
     let id = |reply| match reply {
-        Reply::Bulk(id) => Ok(id),
+        RespReply::Bulk(id) => Ok(id),
         other => Err(unexpected(&other)),
     };
     replies.into_iter().map(id).collect()
@@ -86,10 +86,10 @@ pub(super) fn status(resp: &mut Resp, job: &str) -> io::Result<Option<Value>> {
 }
 
 /// Parses the document in a reply. Returns `None` for nil.
-pub(super) fn document(reply: Reply) -> io::Result<Option<Value>> {
+pub(super) fn document(reply: RespReply) -> io::Result<Option<Value>> {
     match reply {
-        Reply::Bulk(text) => serde_json::from_str(&text).map(Some).map_err(io::Error::other),
-        Reply::Nil => Ok(None),
+        RespReply::Bulk(text) => serde_json::from_str(&text).map(Some).map_err(io::Error::other),
+        RespReply::Nil => Ok(None),
         other => Err(unexpected(&other)),
     }
 }

@@ -13,7 +13,7 @@ use e2e::{Lab, within};
 use fastrand::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{RUNS, ledger::Ledger};
+use super::{RUNS, ledger::ChaosLedger};
 
 /// Argument of the processes of a supervisor.
 const SUPERVISOR: &str = "--sandbox-supervisor";
@@ -21,7 +21,7 @@ const SUPERVISOR: &str = "--sandbox-supervisor";
 const END_WITHIN: Duration = Duration::from_secs(20);
 
 /// Sandboxes of the workers of a run.
-pub(super) struct Sandboxes {
+pub(super) struct WorkerSandboxes {
     /// File for `agw --config`. `None` if this machine enforces no sandbox.
     config: Option<PathBuf>,
     /// Directory of the run, which the set-up of its supervisors names.
@@ -29,9 +29,9 @@ pub(super) struct Sandboxes {
     suspended: Vec<(Pid, Instant)>,
 }
 
-impl Sandboxes {
+impl WorkerSandboxes {
     /// Lets tasks of other users write the file of runs, and writes the file for `agw --config`.
-    pub(super) fn prepare(lab: &Lab, ledger: &Ledger) -> anyhow::Result<Self> {
+    pub(super) fn prepare(lab: &Lab, ledger: &ChaosLedger) -> anyhow::Result<Self> {
         let directory = lab.path().canonicalize()?.display().to_string();
         for (path, mode) in [(lab.path().to_owned(), 0o755), (lab.file(RUNS, ""), 0o666)] {
             fs::set_permissions(path, Permissions::from_mode(mode))?;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{
     Endpoints,
-    resp::{Reply, Resp, unexpected},
+    resp::{Resp, RespReply, unexpected},
 };
 
 pub(super) const WORKERS: usize = 500;
@@ -43,11 +43,11 @@ fn connect(endpoints: &Endpoints, number: usize) -> io::Result<Resp> {
 
 fn receive(resp: &mut Resp) -> io::Result<()> {
     match resp.receive()? {
-        Reply::Line(_registered) => {}
+        RespReply::Line(_registered) => {}
         other => return Err(unexpected(&other)),
     }
     match resp.receive()? {
-        Reply::Nil | Reply::Bulk(_) => Ok(()),
+        RespReply::Nil | RespReply::Bulk(_) => Ok(()),
         other => Err(unexpected(&other)),
     }
 }

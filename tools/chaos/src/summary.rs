@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::ledger::Ledger;
+use super::ledger::ChaosLedger;
 
 /// Greatest number of losses that are printed.
 const MAX_SHOWN: usize = 50;
 
 /// Returns the progress line.
-pub(super) fn line(ledger: &Ledger) -> String {
+pub(super) fn line(ledger: &ChaosLedger) -> String {
     let book = ledger.book();
     let sum = |counts: &BTreeMap<&str, u64>| counts.values().sum::<u64>();
     let (completed, jobs) = (book.completed(), book.acknowledged.get("jobs").copied().unwrap_or_default());
@@ -17,7 +17,7 @@ pub(super) fn line(ledger: &Ledger) -> String {
 }
 
 /// Prints the summary, and returns the number of losses.
-pub(super) fn print(ledger: &Ledger, minutes: f64, seed: u64) -> usize {
+pub(super) fn print(ledger: &ChaosLedger, minutes: f64, seed: u64) -> usize {
     let book = ledger.book();
     println!("\nchaos, {minutes} minutes, seed {seed}");
     table("acknowledged", &book.acknowledged);

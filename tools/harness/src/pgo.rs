@@ -12,7 +12,7 @@ use anyhow::{Context, ensure};
 
 use crate::{
     binaries::{self, PROGRAMS},
-    report::{Report, must},
+    report::{RunReport, must},
 };
 
 /// Builds PGO-optimised programs for `target`, or for the host, and returns their directory.
@@ -20,7 +20,7 @@ use crate::{
 /// profile of the same instrumented programs exists. Returns `None` if `llvm-profdata` is missing
 /// and cannot be installed.
 pub fn build(
-    report: &mut Report,
+    report: &mut RunReport,
     target: Option<&str>,
     work: impl FnOnce(&Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<Option<PathBuf>> {
@@ -54,7 +54,7 @@ fn host() -> anyhow::Result<String> {
 
 /// Returns the path of `llvm-profdata` of the compiler's own version, which rustup installs if it
 /// is missing.
-fn llvm_profdata(report: &mut Report, host: &str) -> anyhow::Result<Option<PathBuf>> {
+fn llvm_profdata(report: &mut RunReport, host: &str) -> anyhow::Result<Option<PathBuf>> {
     let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
     let program = Path::new(sysroot.trim()).join("lib/rustlib").join(host).join("bin/llvm-profdata");
     if program.is_file() {

@@ -22,13 +22,13 @@ const SKIPPED: &str = "SKIPPED ";
 
 /// Steps that ran, tools that were installed, and checks that were skipped.
 #[derive(Default)]
-pub struct Report {
+pub struct RunReport {
     steps: Vec<(String, Duration)>,
     skipped: Vec<String>,
     installed: Vec<String>,
 }
 
-impl Report {
+impl RunReport {
     /// Runs a step and records its time. Its error gets the name of the step.
     pub fn step(
         &mut self,
@@ -147,11 +147,11 @@ pub fn root() -> &'static Path {
 
 #[cfg(test)]
 mod tests {
-    use super::{Report, cargo};
+    use super::{RunReport, cargo};
 
     #[test]
     fn report_takes_over_what_an_inner_command_installed_and_skipped() {
-        let mut report = Report::default();
+        let mut report = RunReport::default();
         report.add("INSTALLED a with apt-get\nSKIPPED b: it is missing\nelse\n");
         assert_eq!(report.installed, ["a with apt-get"]);
         assert_eq!(report.skipped, ["b: it is missing"]);

@@ -11,7 +11,7 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A reply in RESP.
 #[derive(Debug, PartialEq)]
-pub enum Reply {
+pub enum RespReply {
     /// `+text`
     Line(String),
     /// `-text`
@@ -23,7 +23,7 @@ pub enum Reply {
     /// `$-1` or `*-1`
     Nil,
     /// `*length`, and as many replies
-    Array(Vec<Reply>),
+    Array(Vec<RespReply>),
 }
 
 /// A connection that is logged in.
@@ -36,13 +36,13 @@ impl Resp {
     pub fn open(address: &str, key: &str) -> io::Result<Self> {
         let mut resp = Self { stream: BufReader::new(connect(address)?) };
         match resp.ask(&["AUTH", key])? {
-            Reply::Line(_ok) => Ok(resp),
+            RespReply::Line(_ok) => Ok(resp),
             other => Err(unexpected(&other)),
         }
     }
 
     /// Sends a command and returns its reply.
-    pub fn ask(&mut self, command: &[&str]) -> io::Result<Reply> {
+    pub fn ask(&mut self, command: &[&str]) -> io::Result<RespReply> {
         self.send(command)?;
         self.receive()
     }
@@ -58,7 +58,7 @@ impl Resp {
     }
 
     /// Reads the next reply.
-    pub fn receive(&mut self) -> io::Result<Reply> {
+    pub fn receive(&mut self) -> io::Result<RespReply> {
         let mut line = String::new();
         if self.stream.read_line(&mut line)? == 0 || !line.ends_with('\n') {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -67,21 +67,21 @@ impl Resp {
         let (kind, rest) = line.split_at_checked(1).ok_or_else(|| malformed(line))?;
         let length = || rest.parse().map_err(|_| malformed(line));
         match kind {
-            "+" => Ok(Reply::Line(rest.to_owned())),
-            "-" => Ok(Reply::Error(rest.to_owned())),
-            ":" => rest.parse().map(Reply::Integer).map_err(|_| malformed(line)),
-            "$" | "*" if rest == "-1" => Ok(Reply::Nil),
+            "+" => Ok(RespReply::Line(rest.to_owned())),
+            "-" => Ok(RespReply::Error(rest.to_owned())),
+            ":" => rest.parse().map(RespReply::Integer).map_err(|_| malformed(line)),
+            "$" | "*" if rest == "-1" => Ok(RespReply::Nil),
             "$" => self.bulk(length()?),
-            "*" => (0..length()?).map(|_| self.receive()).collect::<io::Result<_>>().map(Reply::Array),
+            "*" => (0..length()?).map(|_| self.receive()).collect::<io::Result<_>>().map(RespReply::Array),
             _ => Err(malformed(line)),
         }
     }
 
-    fn bulk(&mut self, length: usize) -> io::Result<Reply> {
+    fn bulk(&mut self, length: usize) -> io::Result<RespReply> {
         let mut bytes = vec![0; length + 2];
         self.stream.read_exact(&mut bytes)?;
         bytes.truncate(length);
-        String::from_utf8(bytes).map(Reply::Bulk).map_err(io::Error::other)
+        String::from_utf8(bytes).map(RespReply::Bulk).map_err(io::Error::other)
     }
 }
 
@@ -96,7 +96,7 @@ pub fn connect(address: &str) -> io::Result<TcpStream> {
 }
 
 /// Returns the error for a reply that the caller did not expect.
-pub fn unexpected(reply: &Reply) -> io::Error {
+pub fn unexpected(reply: &RespReply) -> io::Error {
     io::Error::other(format!("agq answered {reply:?}"))
 }
 

@@ -11,7 +11,7 @@ use std::{
 pub use self::clients::{on_path, real_clients};
 use e2e::{FOR_TESTS, Postgres};
 
-use crate::report::{Report, cargo, must};
+use crate::report::{RunReport, cargo, must};
 
 /// Server with the interface of S3, and the newest version that the pinned toolchain builds.
 const S3S_FS: &str = "s3s-fs";
@@ -32,7 +32,7 @@ fn install(args: &[&str]) -> Command {
 }
 
 /// Installs a cargo subcommand if it is missing.
-pub fn cargo_tool(report: &mut Report, name: &str) -> anyhow::Result<()> {
+pub fn cargo_tool(report: &mut RunReport, name: &str) -> anyhow::Result<()> {
     if cargo(&[name, "--version"]).output().is_ok_and(|output| output.status.success()) {
         return Ok(());
     }
@@ -45,7 +45,7 @@ pub fn cargo_tool(report: &mut Report, name: &str) -> anyhow::Result<()> {
 
 /// Installs s3s-fs, a server with the interface of S3, into `bin` of the directory `tools` if it is
 /// missing. Returns true if it is there.
-pub fn s3_server(report: &mut Report, tools: &Path) -> bool {
+pub fn s3_server(report: &mut RunReport, tools: &Path) -> bool {
     let package = format!("{S3S_FS}@{S3S_FS_VERSION}");
     if succeeds(&tools.join("bin").join(S3S_FS), &["--version"]) {
         return true;
@@ -65,7 +65,7 @@ pub fn s3_server(report: &mut Report, tools: &Path) -> bool {
 
 /// Starts a PostgreSQL cluster for tests in a temporary directory. Returns `None` if PostgreSQL is
 /// missing and cannot be installed.
-pub fn postgres(report: &mut Report) -> Option<Postgres> {
+pub fn postgres(report: &mut RunReport) -> Option<Postgres> {
     if Postgres::programs().is_none() {
         debian_package(report, "PostgreSQL", "postgresql");
     }
@@ -73,20 +73,20 @@ pub fn postgres(report: &mut Report) -> Option<Postgres> {
 }
 
 /// Installs Chromium and its driver if they are missing. Returns true if they are there.
-pub fn browser(report: &mut Report) -> bool {
+pub fn browser(report: &mut RunReport) -> bool {
     debian_program(report, "chromedriver", "chromium-driver")
 }
 
 /// Installs pgbouncer if it is missing. Returns true if it is there. Debian installs the program in
 /// a directory that only the PATH of root has.
-pub fn pooler(report: &mut Report) -> bool {
+pub fn pooler(report: &mut RunReport) -> bool {
     succeeds(Path::new("/usr/sbin/pgbouncer"), &["--version"])
         || debian_program(report, "pgbouncer", "pgbouncer")
 }
 
 /// Installs the Debian package of a program if the program is missing. Returns true if the program
 /// is there.
-pub fn debian_program(report: &mut Report, program: &str, package: &str) -> bool {
+pub fn debian_program(report: &mut RunReport, program: &str, package: &str) -> bool {
     if succeeds(Path::new(program), &["--version"]) {
         return true;
     }
@@ -95,7 +95,7 @@ pub fn debian_program(report: &mut Report, program: &str, package: &str) -> bool
 
 /// Installs the Debian package that has `program`. Returns true on success; the reason of a failure
 /// is in the report.
-pub fn debian_package(report: &mut Report, program: &str, package: &str) -> bool {
+pub fn debian_package(report: &mut RunReport, program: &str, package: &str) -> bool {
     let is_allowed = rustix::process::geteuid().is_root() && succeeds(Path::new("apt-get"), &["--version"]);
     if !is_allowed {
         report

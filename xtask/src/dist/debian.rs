@@ -8,7 +8,7 @@ use std::{
 };
 
 use agenix_harness::{
-    report::{Report, cargo, must, root},
+    report::{RunReport, cargo, must, root},
     tools,
 };
 use anyhow::{Context, bail};
@@ -17,7 +17,7 @@ use anyhow::{Context, bail};
 /// `TARGET/release`, or those of this machine with the profile `checked`. Returns `None` if a tool
 /// is missing and cannot be installed.
 pub(super) fn package(
-    report: &mut Report,
+    report: &mut RunReport,
     target: Option<(&str, &Path)>,
     out: &Path,
 ) -> anyhow::Result<Option<PathBuf>> {
@@ -48,7 +48,7 @@ pub(super) fn found(out: &Path) -> anyhow::Result<PathBuf> {
 
 /// Installs, starts, uses, upgrades, removes and purges the package in namespaces, if this machine
 /// allows them. The machine itself does not change.
-pub(super) fn check(report: &mut Report, package: &Path) -> anyhow::Result<()> {
+pub(super) fn check(report: &mut RunReport, package: &Path) -> anyhow::Result<()> {
     const WHAT: &str = "the package under systemd";
     if !rustix::process::geteuid().is_root() {
         report.skip(WHAT, "only root can make a copy of the machine to install it on");

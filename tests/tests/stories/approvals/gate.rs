@@ -6,7 +6,7 @@ use e2e::{Ran, eventually};
 use serde_json::{Value, json};
 
 use super::{Asked, alice, claude, robot};
-use crate::support::{Raw, action, only_job};
+use crate::support::{RawConnection, action, only_job};
 
 /// Policy that asks about awk, allows cat, and is used with an agent.
 const POLICY: &str = "version = 1\nuse = ['cat']\n[tools.awk]\nclass = 'interpreter'";
@@ -40,7 +40,7 @@ impl Asked {
 
     /// Claims a job, and returns its action, or "" if no job is ready.
     pub(super) fn claimed(&self) -> String {
-        let mut raw = Raw::bare(&self.agq);
+        let mut raw = RawConnection::bare(&self.agq);
         assert_eq!(raw.ask(&format!("AUTH {}", alice())), "+OK");
         raw.send("RPOP queue:ready\n");
         match raw.bulk_or_nil() {
@@ -132,7 +132,7 @@ fn rejection_cancels_no_action_of_others() {
 #[test]
 fn plan_is_stored_with_its_approval_whatever_is_submitted_beside_it() {
     let asked = Asked::with_policy(POLICY, &[]);
-    let mut connections = [Raw::bare(&asked.agq), Raw::bare(&asked.agq)];
+    let mut connections = [RawConnection::bare(&asked.agq), RawConnection::bare(&asked.agq)];
     for connection in &mut connections {
         assert_eq!(connection.ask(&format!("AUTH {}", claude())), "+OK");
     }
@@ -141,7 +141,7 @@ fn plan_is_stored_with_its_approval_whatever_is_submitted_beside_it() {
             let plan = json!({"plan_id": "r", "tasks": [{"task_number": 1, "command": command}]});
             connection.send(&format!("PLAN.SUBMIT '{plan}'\n"));
         }
-        let replies = connections.each_mut().map(Raw::line);
+        let replies = connections.each_mut().map(RawConnection::line);
         let is_asked = replies[0] == "+OK plan_id=r";
         assert_ne!(is_asked, replies[1] == "+OK plan_id=r", "{replies:?}");
         assert_eq!(!asked.approval_of("r").is_null(), is_asked, "{replies:?}");
@@ -166,7 +166,7 @@ fn rejection_of_an_action_that_arrives_in_pieces_stops_nothing_else() {
     let asked = Asked::with_policy(POLICY, &[]);
     asked.submit_plan(&claude(), "p", "awk");
     let inputs = vec!["{}"; 20_000].join(",");
-    let mut raw = Raw::bare(&asked.agq);
+    let mut raw = RawConnection::bare(&asked.agq);
     assert_eq!(raw.ask(&format!("AUTH {}", claude())), "+OK");
     raw.send(&format!("ACTION.SUBMIT '{{\"action_id\":\"a\",\"plan_id\":\"p\",\"inputs\":[{inputs}]}}'\n"));
     eventually("the action waits", || (asked.approval_of("p")["actions"] == json!(["a"])).then_some(()));

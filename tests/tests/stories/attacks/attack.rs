@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// Facts about this machine that decide which attacks exist, and how they end.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Facts {
+pub(super) struct AttackConditions {
     /// True if the kernel has the 32-bit interface of x86.
     pub(super) has_32_bit_calls: bool,
     /// True if users may create namespaces outside a sandbox.
@@ -42,7 +42,7 @@ pub(super) enum Stopped {
 
 /// Attack on a sandbox, by one job or by several jobs one after the other.
 #[derive(Debug)]
-pub(super) struct Attack {
+pub(super) struct AttackCase {
     /// Number in the threat model.
     pub(super) number: u8,
     /// Description that follows "a task".
@@ -65,7 +65,7 @@ pub(super) struct Attack {
     pub(super) plants_program: bool,
 }
 
-impl Attack {
+impl AttackCase {
     /// Creates an attack by the tasks of one plan.
     pub(super) fn tasks(number: u8, name: impl Into<String>, wall: &'static str, tasks: Value) -> Self {
         let Value::Array(tasks) = tasks else { panic!("{number}: the tasks are no list") };

@@ -3,20 +3,20 @@
 use serde_json::{Value, json};
 
 use super::{
-    attack::{Attack, Outside, Stopped},
+    attack::{AttackCase, Outside, Stopped},
     targets::SECRET,
 };
 
 /// Exit code of a task that could not be started.
 const NOT_STARTED: Stopped = Stopped::EndsWithCode(126);
 
-pub(super) fn attacks() -> Vec<Attack> {
+pub(super) fn attacks() -> Vec<AttackCase> {
     [reads(), files_of_the_plan(), processes(), writes()].into_iter().flatten().collect()
 }
 
-fn reads() -> Vec<Attack> {
+fn reads() -> Vec<AttackCase> {
     vec![
-        Attack::tasks(
+        AttackCase::tasks(
             1,
             "reads a file of the owner",
             "files_read",
@@ -25,7 +25,7 @@ fn reads() -> Vec<Attack> {
         .prints_outside(SECRET)
         .ends(1, "")
         .says("{secret} is not readable in profile reader"),
-        Attack::script(
+        AttackCase::script(
             1,
             "reads the session key, and files of another job",
             "files_read",
@@ -37,7 +37,7 @@ fn reads() -> Vec<Attack> {
         )
         .prints_outside("READ")
         .ends(0, "end\n"),
-        Attack::tasks(
+        AttackCase::tasks(
             2,
             "reads a file by an input with ..",
             "files_read",
@@ -47,7 +47,7 @@ fn reads() -> Vec<Attack> {
         .prints_outside(SECRET)
         .ends(1, "")
         .says("{secret} is not readable in profile reader"),
-        Attack::script(
+        AttackCase::script(
             3,
             "reads a file through a link that changes",
             "files_read",
@@ -63,14 +63,14 @@ fn reads() -> Vec<Attack> {
 }
 
 /// Returns attacks by files that a plan names, and that the supervisor opens.
-fn files_of_the_plan() -> Vec<Attack> {
+fn files_of_the_plan() -> Vec<AttackCase> {
     let plan = |name: &str, task: Value, says: &'static str| {
         let name = format!("has a plan that names {name}");
-        Attack::tasks(4, name, "files_read", json!([task])).stopped(NOT_STARTED).says(says)
+        AttackCase::tasks(4, name, "files_read", json!([task])).stopped(NOT_STARTED).says(says)
     };
     let writes = |name: &str, task: Value, says: &'static str| {
         let attack = plan(name, task, says).outside(Outside::Changes);
-        Attack { wall: "files_write", ..attack }
+        AttackCase { wall: "files_write", ..attack }
     };
     let echo = |field: &str, path: &str| json!({"command": "echo", "args": ["x"], field: path});
     vec![
@@ -109,7 +109,7 @@ fn files_of_the_plan() -> Vec<Attack> {
         .prints_outside("{outside}"),
         plan("/root as cwd", json!({"command": "pwd", "cwd": "/root"}), "step cwd: '/root'")
             .not_tried_outside("only root can enter the directory"),
-        Attack::tasks(
+        AttackCase::tasks(
             4,
             "has a plan that names a link of an earlier task as stdin_file",
             "files_read",
@@ -124,9 +124,9 @@ fn files_of_the_plan() -> Vec<Attack> {
     ]
 }
 
-fn processes() -> Vec<Attack> {
+fn processes() -> Vec<AttackCase> {
     vec![
-        Attack::script(
+        AttackCase::script(
             5,
             "reads a file through /proc/PID/root",
             "files_read",
@@ -138,7 +138,7 @@ fn processes() -> Vec<Attack> {
         )
         .prints_outside(SECRET)
         .ends(0, "end\n"),
-        Attack::script(
+        AttackCase::script(
             5,
             "opens descriptors of other processes",
             "memory",
@@ -153,9 +153,9 @@ fn processes() -> Vec<Attack> {
     ]
 }
 
-fn writes() -> Vec<Attack> {
+fn writes() -> Vec<AttackCase> {
     vec![
-        Attack::script(
+        AttackCase::script(
             6,
             "moves and links a file out of the scratch directory",
             "files_write",
@@ -167,7 +167,7 @@ fn writes() -> Vec<Attack> {
         )
         .outside(Outside::Changes)
         .ends(0, "denied\ndenied\nabsent\n"),
-        Attack::script(
+        AttackCase::script(
             7,
             "writes files that other programs read later",
             "files_write",
@@ -180,7 +180,7 @@ fn writes() -> Vec<Attack> {
         )
         .outside(Outside::Changes)
         .ends(0, "denied\ndenied\ndenied\ndenied\ndenied\ndenied\ndenied\n"),
-        Attack::script(
+        AttackCase::script(
             7,
             "changes the mode of a file of its user",
             "files_write",
@@ -188,7 +188,7 @@ fn writes() -> Vec<Attack> {
         )
         .outside(Outside::Changes)
         .stopped(Stopped::NotEnforced("Landlock has no right for modes, owners, times and attributes")),
-        Attack::script(
+        AttackCase::script(
             7,
             "writes files that a later job reads in its home",
             "leftovers",

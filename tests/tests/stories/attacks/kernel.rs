@@ -2,31 +2,31 @@
 
 use serde_json::json;
 
-use super::attack::{Attack, Facts, Outside, Stopped};
+use super::attack::{AttackCase, AttackConditions, Outside, Stopped};
 
-pub(super) fn attacks(facts: Facts) -> Vec<Attack> {
+pub(super) fn attacks(facts: AttackConditions) -> Vec<AttackCase> {
     let mut all = vec![terminal(), namespaces(facts)];
     #[cfg(target_arch = "x86_64")]
     all.extend(calls(facts));
     if facts.honours_set_user_id {
         let command = json!([{"command": "id-of-root", "args": ["-u"]}]);
-        let attack = Attack::tasks(32, "runs a program with the set-user-ID bit", "privileges", command);
+        let attack = AttackCase::tasks(32, "runs a program with the set-user-ID bit", "privileges", command);
         all.push(attack.prints_outside("0\n").ends(0, "{user}\n"));
     }
     all
 }
 
-fn terminal() -> Attack {
+fn terminal() -> AttackCase {
     let script = r#"(exec 3<> /dev/tty) || echo denied; (exec 3<> /dev/ptmx) || echo denied
         perl -e 'my $c = "i"; for (0x5412, 0x541c) { ioctl(STDIN, $_, $c) or print $!+0, "\n" }'"#;
-    Attack::script(28, "opens a terminal, and types into one", "terminal", (&["perl"], script))
+    AttackCase::script(28, "opens a terminal, and types into one", "terminal", (&["perl"], script))
         .not_tried_outside("the test has no terminal")
         .ends(0, "denied\ndenied\n1\n1\n")
 }
 
-fn namespaces(facts: Facts) -> Attack {
+fn namespaces(facts: AttackConditions) -> AttackCase {
     let script = "unshare -Ur echo created || echo denied; unshare -n echo created || echo denied";
-    let attack = Attack::script(34, "creates namespaces", "kernel_surface", (&["unshare"], script));
+    let attack = AttackCase::script(34, "creates namespaces", "kernel_surface", (&["unshare"], script));
     let outside = if facts.permits_namespaces {
         Outside::Prints("created\n")
     } else {
@@ -36,11 +36,11 @@ fn namespaces(facts: Facts) -> Attack {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn calls(facts: Facts) -> Vec<Attack> {
+fn calls(facts: AttackConditions) -> Vec<AttackCase> {
     let end = if facts.has_32_bit_calls { 128 + 31 } else { 128 + 11 };
     let says = if facts.has_32_bit_calls { "a system call that profile reader does not permit" } else { "" };
     vec![
-        Attack::tasks(
+        AttackCase::tasks(
             14,
             "makes a system call of the 32-bit interface",
             "kernel_surface",
@@ -49,7 +49,7 @@ fn calls(facts: Facts) -> Vec<Attack> {
         .not_tried_outside("the program only ends with an exit code, which the test has checked")
         .stopped(Stopped::EndsWithCode(end))
         .says(says),
-        Attack::perl(
+        AttackCase::perl(
             14,
             "makes a system call of the x32 interface",
             "kernel_surface",
@@ -57,7 +57,7 @@ fn calls(facts: Facts) -> Vec<Attack> {
         )
         .not_tried_outside("few kernels have the x32 interface")
         .ends(0, "1 1 1 "),
-        Attack::perl(
+        AttackCase::perl(
             27,
             "reads and adds keys of the session",
             "kernel_surface",
@@ -65,7 +65,7 @@ fn calls(facts: Facts) -> Vec<Attack> {
         )
         .not_tried_outside("a kernel may have no keys")
         .ends(0, "1 1 1 "),
-        Attack::perl(
+        AttackCase::perl(
             32,
             "runs with the permission to gain privileges",
             "privileges",
@@ -73,7 +73,7 @@ fn calls(facts: Facts) -> Vec<Attack> {
         )
         .prints_outside("no_new_privs 0\n")
         .ends(0, "no_new_privs 1\n"),
-        Attack::perl(
+        AttackCase::perl(
             32,
             "has capabilities",
             "privileges",
@@ -85,7 +85,7 @@ fn calls(facts: Facts) -> Vec<Attack> {
         // bpf, userfaultfd, perf_event_open, mount, umount2, fsopen, move_mount, pivot_root,
         // chroot, unshare, setns, kexec_load, kexec_file_load, init_module, finit_module,
         // delete_module, open_by_handle_at, swapon, reboot, quotactl.
-        Attack::perl(
+        AttackCase::perl(
             33,
             "calls parts of the kernel that no task needs",
             "kernel_surface",

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::attack::{Attack, Stopped};
+use super::attack::{AttackCase, Stopped};
 
 /// Reason for no case outside.
 const WITHOUT_END: &str = "the attack would have no end";
@@ -12,21 +12,26 @@ const NO_DISK_LIMIT: &str = "the profile has to renounce limits_disk, or it gets
 const FORKS: &str = r#"my $n = 0; for (1 .. 200) { my $p = fork; last unless defined $p; unless ($p) { sleep 2; exit } $n++ }
     print $n < 200 ? "bounded" : "unbounded", "\n"; sleep 1"#;
 
-pub(super) fn attacks() -> Vec<Attack> {
+pub(super) fn attacks() -> Vec<AttackCase> {
     [resources(), disk(), time()].into_iter().flatten().collect()
 }
 
-fn resources() -> Vec<Attack> {
+fn resources() -> Vec<AttackCase> {
     vec![
-        Attack::perl(16, "forks 200 times", "limits_process", FORKS)
+        AttackCase::perl(16, "forks 200 times", "limits_process", FORKS)
             .profile("small")
             .prints_outside("unbounded\n")
             .ends(0, "bounded\n"),
-        Attack::perl(16, "forks until another job with the same limit cannot fork", "limits_process", FORKS)
-            .not_tried_outside("a worker without a sandbox has no limit of its own")
-            .ends(0, "bounded\n")
-            .without_namespaces(Stopped::NotEnforced("the kernel counts the processes of all jobs together")),
-        Attack::perl(
+        AttackCase::perl(
+            16,
+            "forks until another job with the same limit cannot fork",
+            "limits_process",
+            FORKS,
+        )
+        .not_tried_outside("a worker without a sandbox has no limit of its own")
+        .ends(0, "bounded\n")
+        .without_namespaces(Stopped::NotEnforced("the kernel counts the processes of all jobs together")),
+        AttackCase::perl(
             17,
             "allocates 700 MiB",
             "limits_process",
@@ -36,7 +41,7 @@ fn resources() -> Vec<Attack> {
         .prints_outside("allocated\n")
         .ends(1, "")
         .says("Out of memory"),
-        Attack::perl(
+        AttackCase::perl(
             20,
             "opens 100,000 files",
             "limits_process",
@@ -49,9 +54,9 @@ fn resources() -> Vec<Attack> {
     ]
 }
 
-fn disk() -> Vec<Attack> {
+fn disk() -> Vec<AttackCase> {
     vec![
-        Attack::script(
+        AttackCase::script(
             18,
             "fills the disk",
             "limits_disk",
@@ -65,7 +70,7 @@ fn disk() -> Vec<Attack> {
         .prints_outside("unbounded\n")
         .ends(0, "full\nfull\nfull\nbounded\n")
         .without_namespaces(Stopped::NotEnforced(NO_DISK_LIMIT)),
-        Attack::script(
+        AttackCase::script(
             18,
             "creates files without end",
             "limits_disk",
@@ -79,7 +84,7 @@ fn disk() -> Vec<Attack> {
         .prints_outside("unbounded\n")
         .ends(0, "bounded\n")
         .without_namespaces(Stopped::NotEnforced(NO_DISK_LIMIT)),
-        Attack::perl(
+        AttackCase::perl(
             18,
             "makes a sparse file of 1 GiB",
             "limits_process",
@@ -88,7 +93,7 @@ fn disk() -> Vec<Attack> {
         .profile("small")
         .prints_outside("grown\n")
         .ends(0, "27\n"),
-        Attack::tasks(19, "writes output without end", "limits_process", json!([{"command": "yes"}]))
+        AttackCase::tasks(19, "writes output without end", "limits_process", json!([{"command": "yes"}]))
             .profile("small")
             .not_tried_outside(WITHOUT_END)
             .stopped(Stopped::EndsWithCode(128 + 25))
@@ -96,14 +101,14 @@ fn disk() -> Vec<Attack> {
     ]
 }
 
-fn time() -> Vec<Attack> {
+fn time() -> Vec<AttackCase> {
     vec![
-        Attack::script(21, "computes for ever", "limits_process", (&[], "while :; do :; done"))
+        AttackCase::script(21, "computes for ever", "limits_process", (&[], "while :; do :; done"))
             .profile("short")
             .not_tried_outside(WITHOUT_END)
             .ends(128 + 24, "")
             .says("limits.cpu_secs = 1 of profile short"),
-        Attack::tasks(
+        AttackCase::tasks(
             21,
             "sleeps for ever",
             "worker: timeout",

@@ -1,21 +1,21 @@
 //! Attacks over the network and over sockets (8 to 13, 15).
 
-use super::attack::Attack;
+use super::attack::AttackCase;
 
-pub(super) fn attacks() -> Vec<Attack> {
+pub(super) fn attacks() -> Vec<AttackCase> {
     [internet(), sockets()].into_iter().flatten().collect()
 }
 
-fn internet() -> Vec<Attack> {
+fn internet() -> Vec<AttackCase> {
     vec![
-        Attack::script(
+        AttackCase::script(
             8,
             "connects by TCP",
             "network",
             (&["bash"], "bash -c 'exec 3<>/dev/tcp/127.0.0.1/{tcp} && echo connected' || echo denied"),
         )
         .prints_outside("connected\n"),
-        Attack::perl(
+        AttackCase::perl(
             8,
             "listens for TCP connections",
             "network",
@@ -24,7 +24,7 @@ fn internet() -> Vec<Attack> {
         )
         .prints_outside("listens\n")
         .ends(0, "1\n"),
-        Attack::script(
+        AttackCase::script(
             9,
             "sends data by UDP",
             "network",
@@ -34,9 +34,9 @@ fn internet() -> Vec<Attack> {
     ]
 }
 
-fn sockets() -> Vec<Attack> {
+fn sockets() -> Vec<AttackCase> {
     vec![
-        Attack::perl(
+        AttackCase::perl(
             10,
             "connects to a Unix socket in a directory that it can read",
             "unix_sockets",
@@ -45,7 +45,7 @@ fn sockets() -> Vec<Attack> {
         )
         .prints_outside("connected\n")
         .ends(0, "1\n"),
-        Attack::perl(
+        AttackCase::perl(
             10,
             "sends to a Unix socket by a pair of sockets",
             "unix_sockets",
@@ -54,7 +54,7 @@ fn sockets() -> Vec<Attack> {
         )
         .prints_outside("sent\n")
         .ends(0, "1\n"),
-        Attack::perl(
+        AttackCase::perl(
             11,
             "connects to an abstract Unix socket",
             "unix_sockets",
@@ -63,7 +63,7 @@ fn sockets() -> Vec<Attack> {
         )
         .prints_outside("connected\n")
         .ends(0, "1\n"),
-        Attack::perl(
+        AttackCase::perl(
             12,
             "opens sockets of other families: netlink, packet, crypto, vsock",
             "network",
@@ -72,7 +72,7 @@ fn sockets() -> Vec<Attack> {
         .prints_outside("open")
         .ends(0, "1 1 1 1 "),
         #[cfg(target_arch = "x86_64")]
-        Attack::perl(
+        AttackCase::perl(
             13,
             "makes sockets by io_uring",
             "kernel_surface",
@@ -80,7 +80,7 @@ fn sockets() -> Vec<Attack> {
         )
         .not_tried_outside("the settings of a machine may forbid io_uring to all")
         .ends(0, "1\n"),
-        Attack::perl(
+        AttackCase::perl(
             15,
             "uses descriptors that the worker has inherited",
             "supervisor: closes descriptors",

@@ -1,15 +1,15 @@
 //! Attacks on other processes: those that stay behind, signals, and memory of others (22 to 26).
 
-use super::attack::{Attack, Facts, Outside};
+use super::attack::{AttackCase, AttackConditions, Outside};
 
-pub(super) fn attacks(facts: Facts) -> Vec<Attack> {
+pub(super) fn attacks(facts: AttackConditions) -> Vec<AttackCase> {
     [leftovers(), signals(), memory(facts)].into_iter().flatten().collect()
 }
 
-fn leftovers() -> Vec<Attack> {
+fn leftovers() -> Vec<AttackCase> {
     const ENDED: &str = "a worker without a sandbox ends stray processes as well";
     vec![
-        Attack::script(
+        AttackCase::script(
             22,
             "starts daemons: setsid, two forks, nohup",
             "leftovers",
@@ -25,7 +25,7 @@ fn leftovers() -> Vec<Attack> {
         .not_tried_outside(ENDED)
         .ends(0, "started\n")
         .leaves_strays(),
-        Attack::script(
+        AttackCase::script(
             23,
             "leaves a process that writes into the scratch directory of the next job",
             "leftovers",
@@ -41,10 +41,10 @@ fn leftovers() -> Vec<Attack> {
     ]
 }
 
-fn signals() -> Vec<Attack> {
+fn signals() -> Vec<AttackCase> {
     const HARMFUL: &str = "the attack would end the test";
     vec![
-        Attack::script(
+        AttackCase::script(
             24,
             "kills another process of the same user",
             "signals",
@@ -52,7 +52,7 @@ fn signals() -> Vec<Attack> {
         )
         .prints_outside("KILLED\n")
         .ends(0, "end\n"),
-        Attack::script(
+        AttackCase::script(
             24,
             "kills the worker, its supervisors and another job",
             "signals",
@@ -64,7 +64,7 @@ fn signals() -> Vec<Attack> {
         )
         .not_tried_outside(HARMFUL)
         .ends(0, "end\n"),
-        Attack::script(
+        AttackCase::script(
             24,
             "limits another process of the same user",
             "kernel_surface",
@@ -72,7 +72,7 @@ fn signals() -> Vec<Attack> {
         )
         .prints_outside("LIMITED\n")
         .ends(0, "end\n"),
-        Attack::script(
+        AttackCase::script(
             24,
             "limits the worker, its supervisors and another job",
             "kernel_surface",
@@ -85,7 +85,7 @@ fn signals() -> Vec<Attack> {
         .not_tried_outside(HARMFUL)
         .ends(0, "end\n"),
         #[cfg(target_arch = "x86_64")]
-        Attack::perl(
+        AttackCase::perl(
             24,
             "kills threads of the worker and of others",
             "signals",
@@ -94,7 +94,7 @@ fn signals() -> Vec<Attack> {
         )
         .not_tried_outside(HARMFUL)
         .ends(0, "end\n"),
-        Attack::script(
+        AttackCase::script(
             24,
             "kills the supervisor of its own job",
             "signals",
@@ -105,7 +105,7 @@ fn signals() -> Vec<Attack> {
     ]
 }
 
-fn memory(facts: Facts) -> Vec<Attack> {
+fn memory(facts: AttackConditions) -> Vec<AttackCase> {
     let traced = if facts.permits_tracing {
         Outside::Prints("opened\n")
     } else {
@@ -113,7 +113,7 @@ fn memory(facts: Facts) -> Vec<Attack> {
     };
     vec![
         #[cfg(target_arch = "x86_64")]
-        Attack::perl(
+        AttackCase::perl(
             25,
             "reads the memory of others: ptrace, /proc/PID/mem, process_vm_readv, pidfd_getfd",
             "memory",
@@ -126,7 +126,7 @@ fn memory(facts: Facts) -> Vec<Attack> {
         )
         .outside(traced)
         .ends(0, "end\n"),
-        Attack::script(
+        AttackCase::script(
             26,
             "reads the environment and the arguments of the worker",
             "memory",

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::{
-    attack::{Attack, Stopped},
+    attack::{AttackCase, Stopped},
     targets::SECRET,
 };
 
@@ -40,24 +40,24 @@ const TRICKS: [(&str, &[&str], &str); 14] = [
 /// Program that loads other programs.
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
-pub(super) fn attacks() -> Vec<Attack> {
+pub(super) fn attacks() -> Vec<AttackCase> {
     [tricks(), without_a_file(), environment()].into_iter().flatten().collect()
 }
 
-fn tricks() -> Vec<Attack> {
+fn tricks() -> Vec<AttackCase> {
     let is_present = |tool: &&str| Path::new("/usr/bin").join(tool).exists();
     let present = TRICKS.iter().filter(|(_, tools, _)| tools.iter().all(is_present));
     let attack = |(name, tools, script): &(&str, &[&str], &str)| {
-        Attack::script(35, format!("executes a program by {name}"), "exec", (tools, script))
+        AttackCase::script(35, format!("executes a program by {name}"), "exec", (tools, script))
             .prints_outside("uid=")
             .stopped(Stopped::Lacks("uid="))
     };
     present.map(attack).collect()
 }
 
-fn without_a_file() -> Vec<Attack> {
+fn without_a_file() -> Vec<AttackCase> {
     let mut all = vec![
-        Attack::script(
+        AttackCase::script(
             36,
             "executes a script in the scratch directory",
             "exec",
@@ -67,7 +67,7 @@ fn without_a_file() -> Vec<Attack> {
     ];
     #[cfg(target_arch = "x86_64")]
     all.push(
-        Attack::perl(
+        AttackCase::perl(
             36,
             "executes a program from memory: memfd_create, execveat",
             "exec",
@@ -81,7 +81,7 @@ fn without_a_file() -> Vec<Attack> {
     // The loader runs any program that it can read, within the other walls of the sandbox.
     if Path::new(LOADER).exists() {
         all.push(
-            Attack::script(
+            AttackCase::script(
                 36,
                 "reads a file by a program that the loader runs",
                 "files_read",
@@ -93,20 +93,20 @@ fn without_a_file() -> Vec<Attack> {
     all
 }
 
-fn environment() -> Vec<Attack> {
+fn environment() -> Vec<AttackCase> {
     const WALL: &str = "supervisor: permitted variables";
     let sets = |variable: &str, says: &'static str| {
         let name = format!("has a plan that sets {variable}");
         let mut task = json!({"command": "env"});
         task["env"] = json!({ variable: "/nonexistent" });
-        Attack::tasks(39, name, WALL, json!([task])).stopped(Stopped::EndsWithCode(126)).says(says)
+        AttackCase::tasks(39, name, WALL, json!([task])).stopped(Stopped::EndsWithCode(126)).says(says)
     };
     vec![
         sets("LD_PRELOAD", "does not permit LD_PRELOAD").prints_outside("LD_PRELOAD="),
         sets("PATH", "does not permit PATH").prints_outside("PATH=/nonexistent"),
         sets("BASH_ENV", "does not permit BASH_ENV").prints_outside("BASH_ENV="),
         sets("GIT_SSH_COMMAND", "does not permit GIT_SSH_COMMAND").prints_outside("GIT_SSH_COMMAND="),
-        Attack::perl(
+        AttackCase::perl(
             39,
             "reads variables of the worker",
             WALL,
@@ -114,7 +114,7 @@ fn environment() -> Vec<Attack> {
         )
         .prints_outside("SECRET_TOKEN")
         .ends(0, "HOME LANG PATH TMPDIR /usr/local/bin:/usr/bin:/bin\n"),
-        Attack::tasks(
+        AttackCase::tasks(
             40,
             "runs a program that was planted first on PATH",
             "worker: finds programs at its start",
@@ -123,7 +123,7 @@ fn environment() -> Vec<Attack> {
         .plants_program()
         .not_tried_outside("a worker without a sandbox finds programs at its start, too")
         .ends(0, "genuine\n"),
-        Attack::script(
+        AttackCase::script(
             40,
             "finds a planted program on its own PATH",
             WALL,

@@ -9,9 +9,9 @@ use e2e::{Lab, Ran};
 
 use super::{
     attacks, report,
-    scene::{Regime, Scene},
+    scene::{Scene, SceneRegime},
 };
-use crate::support::{Raw, ended, only_job, plan};
+use crate::support::{RawConnection, ended, only_job, plan};
 
 /// Numbers of the threat model that these tests try.
 pub(super) const NUMBERS: [u8; 2] = [44, 45];
@@ -21,7 +21,7 @@ const USAGE: i32 = 2;
 
 #[test]
 fn worker_without_landlock_does_not_start_and_runs_no_job() {
-    let scene = Scene::new(Regime::WithoutLandlock);
+    let scene = Scene::new(SceneRegime::WithoutLandlock);
     scene.lab.submit_plan(&scene.agq, &plan("p", "cat", &[&scene.targets.fill("{secret}")]));
     scene.lab.submit_action(&scene.agq, "p", "a", "[{}]");
     let refused = run(scene.worker_command()).expect(USAGE).err;
@@ -33,7 +33,7 @@ fn worker_without_landlock_does_not_start_and_runs_no_job() {
     assert_eq!(workers, serde_json::json!([]));
     for attack in attacks(scene.facts()) {
         let named = (attack.number, &*attack.name);
-        report::append(named, (Regime::WithoutLandlock.word(), ""), ("agw does not start", false));
+        report::append(named, (SceneRegime::WithoutLandlock.word(), ""), ("agw does not start", false));
     }
 }
 
@@ -56,11 +56,11 @@ fn worker_without_a_sandbox_gets_no_job_that_needs_one() {
     let outcome = if has_waited { "stopped" } else { "NOT STOPPED: the worker has got the job" };
     report::append(
         named,
-        (Regime::All.word(), "agq: gives such jobs to other workers"),
+        (SceneRegime::All.word(), "agq: gives such jobs to other workers"),
         (outcome, !has_waited),
     );
     assert!(has_waited, "{job}");
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     raw.send(&format!("JOB.EXPLAIN {}\n", job["job_id"].as_str().unwrap()));
     let why = raw.bulk();
     assert!(why.contains("sandbox profile reader"), "{why}");
@@ -120,7 +120,7 @@ fn worker_whose_sandbox_cannot_be_set_up_does_not_start() {
         assert!(refused.contains(expected), "{without}: {refused}");
     }
     let named = (45, "runs although its sandbox cannot be set up");
-    report::append(named, (Regime::All.word(), "worker: does not start"), ("stopped", false));
+    report::append(named, (SceneRegime::All.word(), "worker: does not start"), ("stopped", false));
 }
 
 /// Runs a worker that does not start, without a server that it could reach.

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{
-    attack::{Attack, Facts},
-    targets::Targets,
+    attack::{AttackCase, AttackConditions},
+    targets::OutsideTargets,
 };
 use crate::support;
 
@@ -35,7 +35,7 @@ const CALL_32: &[u8] = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0
 
 /// Sandbox of the worker of a scene.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Regime {
+pub(super) enum SceneRegime {
     /// No sandbox. The worker runs as the user that runs tasks in a sandbox.
     Outside,
     /// All mechanisms of the kernel.
@@ -46,7 +46,7 @@ pub(super) enum Regime {
     WithoutLandlock,
 }
 
-impl Regime {
+impl SceneRegime {
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Outside => "outside",
@@ -69,8 +69,8 @@ impl Regime {
 pub(super) struct Scene {
     pub(super) lab: Lab,
     pub(super) agq: Agq,
-    pub(super) targets: Targets,
-    pub(super) regime: Regime,
+    pub(super) targets: OutsideTargets,
+    pub(super) regime: SceneRegime,
     pub(super) decoy: Decoy,
     dir: TempDir,
 }
@@ -86,13 +86,13 @@ pub(super) struct Processes {
 }
 
 impl Scene {
-    pub(super) fn new(regime: Regime) -> Self {
+    pub(super) fn new(regime: SceneRegime) -> Self {
         let lab = Lab::on_files();
         let agq = lab.agq(&[]);
         // The user of the tasks has to reach the targets, and the program of the worker.
         let all = Permissions::from_mode(0o755);
         let dir = tempfile::Builder::new().prefix("attacks-").permissions(all).tempdir_in("/tmp").unwrap();
-        let targets = Targets::new(dir.path(), is_root().then_some(NOBODY));
+        let targets = OutsideTargets::new(dir.path(), is_root().then_some(NOBODY));
         fs::copy(lab.bin().join("agw"), dir.path().join("agw")).unwrap();
         targets.program("bin/tool", b"#!/bin/sh\necho genuine\n", 0o755);
         #[cfg(target_arch = "x86_64")]
@@ -106,12 +106,12 @@ impl Scene {
     }
 
     /// Returns what decides which attacks exist on this machine.
-    pub(super) fn facts(&self) -> Facts {
+    pub(super) fn facts(&self) -> AttackConditions {
         let call = Command::new(self.dir.path().join("bin/call-32")).status();
         let mount = statvfs(self.dir.path()).unwrap();
         let namespace = as_user_of_tasks(Command::new("unshare").args(["-Ur", "true"])).status();
         let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
-        Facts {
+        AttackConditions {
             has_32_bit_calls: call.is_ok_and(|ended| ended.code() == Some(42)),
             permits_namespaces: namespace.is_ok_and(|ended| ended.success()),
             permits_tracing: scope.map_or(true, |scope| scope.trim() == "0"),
@@ -121,10 +121,10 @@ impl Scene {
 
     /// Returns the file of `--config`.
     fn config(&self) -> String {
-        let needs = if self.regime == Regime::WithoutNamespaces { NEEDS_WITHOUT_NAMESPACES } else { "" };
+        let needs = if self.regime == SceneRegime::WithoutNamespaces { NEEDS_WITHOUT_NAMESPACES } else { "" };
         // There, the kernel counts the processes of all jobs, and of other workers, together.
         let reader = match self.regime {
-            Regime::WithoutNamespaces => "limits = { processes = 1024 }",
+            SceneRegime::WithoutNamespaces => "limits = { processes = 1024 }",
             _ => "",
         };
         let dir = self.targets.dir.display();
@@ -157,7 +157,7 @@ impl Scene {
         command.env("AGQ_ADDR", self.agq.address()).env("AGW_SANDBOX_WITHOUT", self.regime.withheld());
         command.current_dir(self.targets.dir.join("home")).args(["--max-concurrent-jobs", "2"]);
         match self.regime {
-            Regime::Outside => as_user_of_tasks(&mut command),
+            SceneRegime::Outside => as_user_of_tasks(&mut command),
             _ => command.arg("--config").arg(self.lab.path().join("agw.toml")),
         };
         command
@@ -172,7 +172,7 @@ impl Scene {
             "requires": {"tools": ["sleep", "cat"]},
             "tasks": [{"task_number": 1, "command": "sh", "args": ["-c", script, &readable]}]
         });
-        if self.regime == Regime::Outside {
+        if self.regime == SceneRegime::Outside {
             plan["tasks"][0]["cwd"] = json!(self.targets.dir.join("other-job"));
         }
         self.submit(VICTIM, plan, &json!({}));
@@ -196,7 +196,7 @@ impl Scene {
     }
 
     /// Runs the jobs of `attack` one after the other, and returns the status of the last one.
-    pub(super) fn run(&self, id: &str, attack: &Attack, processes: &Processes) -> Value {
+    pub(super) fn run(&self, id: &str, attack: &AttackCase, processes: &Processes) -> Value {
         let decoy = self.decoy.living().to_string();
         let filled = |value: &Value| -> Value {
             let text = processes.fill(&self.targets.fill(&value.to_string()));
@@ -206,7 +206,7 @@ impl Scene {
         for (number, plan) in (1..).zip(&attack.plans) {
             let id = format!("{id}-{number}");
             let mut plan = filled(plan);
-            if self.regime == Regime::Outside
+            if self.regime == SceneRegime::Outside
                 && let Some(plan) = plan.as_object_mut()
             {
                 plan.remove("sandbox");

@@ -22,7 +22,7 @@ pub(super) const SECRET: &str = "the-secret-of-the-owner";
 
 /// Files and sockets outside the sandbox. All files belong to the user of the tasks, so that the
 /// permissions of files stop nothing.
-pub(super) struct Targets {
+pub(super) struct OutsideTargets {
     /// Directory of everything.
     pub(super) dir: PathBuf,
     user: Option<u32>,
@@ -36,9 +36,9 @@ pub(super) struct Targets {
 }
 
 /// Name, mode and content of the files below a directory.
-pub(super) type Snapshot = BTreeMap<PathBuf, (u32, Vec<u8>)>;
+pub(super) type DirectorySnapshot = BTreeMap<PathBuf, (u32, Vec<u8>)>;
 
-impl Targets {
+impl OutsideTargets {
     /// Creates the targets in `dir`. `user` runs the tasks, if it is not the user of the test.
     pub(super) fn new(dir: &Path, user: Option<u32>) -> Self {
         let dir = dir.canonicalize().unwrap();
@@ -116,8 +116,8 @@ impl Targets {
     }
 
     /// Returns the files that no attack may change.
-    pub(super) fn snapshot(&self) -> Snapshot {
-        let mut found = Snapshot::new();
+    pub(super) fn snapshot(&self) -> DirectorySnapshot {
+        let mut found = DirectorySnapshot::new();
         for name in ["outside", "readable", "early", "bin"] {
             add(&mut found, &self.dir.join(name));
         }
@@ -148,7 +148,7 @@ fn abstract_name(dir: &Path) -> String {
     format!("agenix-attacks-{}", dir.display())
 }
 
-fn add(found: &mut Snapshot, path: &Path) {
+fn add(found: &mut DirectorySnapshot, path: &Path) {
     let metadata = path.symlink_metadata().unwrap();
     let content = if metadata.is_file() { fs::read(path).unwrap() } else { Vec::new() };
     found.insert(path.to_owned(), (metadata.permissions().mode(), content));

@@ -7,7 +7,7 @@ use std::{
 
 use e2e::Lab;
 
-use super::client::{Answer, Http};
+use super::client::{Http, HttpResponse};
 
 /// Bad requests: method, path, body, expected status and expected error code.
 const WRONG: [(&str, &str, &str, u16, &str); 36] = [
@@ -124,7 +124,7 @@ fn requests_that_come_together_are_answered_in_their_order_and_a_closed_half_is_
     stream.write_all(format!("{one}{two}{three}").as_bytes()).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let mut answers = BufReader::new(stream);
-    let [one, two, three] = [(); 3].map(|()| Answer::read(&mut answers));
+    let [one, two, three] = [(); 3].map(|()| HttpResponse::read(&mut answers));
     assert_eq!((one.status, two.status, three.status), (201, 200, 400));
     assert_eq!(two.body["queue"]["available"], 1, "the first was done before the second");
     let mut rest = String::new();

@@ -9,7 +9,7 @@ use e2e::{Agq, Lab, eventually};
 use serde_json::{Value, json};
 
 use super::{
-    client::{Answer, Http},
+    client::{Http, HttpResponse},
     dashboard::Visitor,
 };
 use crate::support::plan;
@@ -20,7 +20,7 @@ fn status_of(http: &Http, bytes: &str) -> u16 {
     let mut stream = http.connect();
     stream.write_all(bytes.as_bytes()).unwrap();
     let mut answers = BufReader::new(stream);
-    let status = Answer::read(&mut answers).status;
+    let status = HttpResponse::read(&mut answers).status;
     let mut rest = Vec::new();
     answers.read_to_end(&mut rest).unwrap();
     assert!(rest.is_empty(), "one answer, and the end: {rest:?}");
@@ -216,7 +216,7 @@ fn a_job_is_found_by_its_state_behind_many_newer_ones_and_every_list_ends() {
 /// Opens a stream of events for `visitor`.
 fn listen(visitor: &Visitor) -> (u16, BufReader<TcpStream>) {
     let mut stream = BufReader::new(visitor.begin("GET", "/dashboard/events"));
-    (Answer::read(&mut stream).status, stream)
+    (HttpResponse::read(&mut stream).status, stream)
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn place(http: &Http) -> Option<TcpStream> {
     let mut stream = http.connect();
     stream.write_all(http.request("GET", "//health", "").as_bytes()).unwrap();
     let mut answers = BufReader::new(stream);
-    (Answer::read(&mut answers).status == 200).then(|| answers.into_inner())
+    (HttpResponse::read(&mut answers).status == 200).then(|| answers.into_inner())
 }
 
 fn alice(lab: &Lab) -> (Agq, Visitor) {

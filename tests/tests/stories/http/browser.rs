@@ -15,8 +15,8 @@ use agenix_protocol::{
 use e2e::{Agq, Lab, eventually};
 use serde_json::{Value, json};
 
-use super::client::Answer;
-use crate::support::{Raw, plan};
+use super::client::HttpResponse;
+use crate::support::{RawConnection, plan};
 
 /// Environment variable with the directory for screenshots.
 const PICTURES: &str = "AGENIX_PICTURES";
@@ -72,7 +72,7 @@ impl Browser {
             "{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         )
         .unwrap();
-        Answer::read(&mut BufReader::new(stream)).body["value"].take()
+        HttpResponse::read(&mut BufReader::new(stream)).body["value"].take()
     }
 
     fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
@@ -306,7 +306,7 @@ fn agq_with_approvals(lab: &Lab, robot: &str) -> Agq {
 
 /// Submits a plan that runs a program of awk, and an action of it with the same id, as an agent.
 fn submit_awk(agq: &Agq, key: &str, id: &str, program: &str) {
-    let mut raw = Raw::bare(agq);
+    let mut raw = RawConnection::bare(agq);
     assert_eq!(raw.ask(&format!("AUTH {key}")), "+OK");
     let plan = plan(id, "awk", &[program]);
     assert_eq!(raw.ask(&format!("PLAN.SUBMIT '{plan}'")), format!("+OK plan_id={id}"));

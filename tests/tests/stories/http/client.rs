@@ -17,7 +17,7 @@ pub(crate) struct Http {
 
 /// Response of agq.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     /// Headers by their names in lower case.
     pub(crate) headers: BTreeMap<String, String>,
@@ -57,15 +57,15 @@ impl Http {
         )
     }
 
-    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> HttpResponse {
         self.send(self.request(method, path, body).as_bytes())
     }
 
     /// Sends raw bytes, and returns the response.
-    pub(crate) fn send(&self, bytes: &[u8]) -> Answer {
+    pub(crate) fn send(&self, bytes: &[u8]) -> HttpResponse {
         let mut stream = self.connect();
         stream.write_all(bytes).unwrap();
-        Answer::read(&mut BufReader::new(stream))
+        HttpResponse::read(&mut BufReader::new(stream))
     }
 
     pub(crate) fn get(&self, path: &str) -> Value {
@@ -98,7 +98,7 @@ impl Http {
     }
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn read(from: &mut impl BufRead) -> Self {
         let mut line = String::new();
         from.read_line(&mut line).unwrap();

@@ -8,8 +8,8 @@ use std::{
 use e2e::{Agq, Lab, eventually};
 use serde_json::{Value, json};
 
-use super::client::{Answer, Http};
-use crate::support::{Raw, plan};
+use super::client::{Http, HttpResponse};
+use crate::support::{RawConnection, plan};
 
 /// A browser user: the session cookie and the CSRF token, both empty before the login.
 pub(super) struct Visitor {
@@ -42,12 +42,12 @@ impl Visitor {
         stream
     }
 
-    pub(super) fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+    pub(super) fn ask(&self, method: &str, path: &str, body: &str) -> HttpResponse {
         let csrf = format!("X-CSRF-Token: {}\r\n", self.csrf);
         self.http.send(self.request(method, path, &csrf, body).as_bytes())
     }
 
-    pub(super) fn log_in(&mut self, key: &str) -> Answer {
+    pub(super) fn log_in(&mut self, key: &str) -> HttpResponse {
         let answer = self.ask("POST", "/dashboard/login", &json!({"key": key}).to_string());
         if let Some(cookie) = answer.headers.get("set-cookie") {
             self.cookie = cookie.split(';').next().unwrap().to_owned();
@@ -177,7 +177,7 @@ fn changes_are_sent_and_shown() {
 fn dashboards_and_subscribers_of_the_same_number_are_distinguished() {
     let lab = Lab::new();
     let agq = lab.agq(&["--http", "127.0.0.1:0"]);
-    let mut subscribers: Vec<Raw> = (0..5).map(|_| Raw::open(&lab, &agq)).collect();
+    let mut subscribers: Vec<RawConnection> = (0..5).map(|_| RawConnection::open(&lab, &agq)).collect();
     for subscriber in &mut subscribers {
         subscriber.send("SUBSCRIBE news\n");
         let confirmation: Vec<String> = (0..6).map(|_| subscriber.line()).collect();
@@ -194,7 +194,7 @@ fn dashboards_and_subscribers_of_the_same_number_are_distinguished() {
         BufReader::new(stream).read_line(&mut line).unwrap();
         assert!(line.contains("200"), "{line}");
     }
-    let mut publisher = Raw::open(&lab, &agq);
+    let mut publisher = RawConnection::open(&lab, &agq);
     assert_eq!(publisher.ask("PUBLISH news hello"), ":5");
     drop(streams);
     assert_eq!(publisher.ask("PUBLISH news again"), ":5");

@@ -8,7 +8,7 @@ use std::{
 
 use e2e::{Lab, Ran, eventually};
 
-use super::client::{Answer, Http};
+use super::client::{Http, HttpResponse};
 
 #[test]
 fn a_client_in_javascript_follows_a_job_and_a_queue() {
@@ -34,7 +34,7 @@ fn listen(http: &Http, channel: &str) -> (u16, BufReader<TcpStream>) {
     let request = http.request("GET", &format!("/events/stream?channel={channel}"), "");
     stream.write_all(request.as_bytes()).unwrap();
     let mut stream = BufReader::new(stream);
-    (Answer::read(&mut stream).status, stream)
+    (HttpResponse::read(&mut stream).status, stream)
 }
 
 #[test]

@@ -35,12 +35,12 @@ fn example(lab: &Lab, agq: &Agq, program: &str, name: &str) -> Command {
 }
 
 /// A worker of the examples. The drop kills it.
-struct Worker {
+struct ExampleWorker {
     child: Child,
     output: PathBuf,
 }
 
-impl Worker {
+impl ExampleWorker {
     fn start(lab: &Lab, agq: &Agq, (program, suffix): (&str, &str), id: &str) -> Self {
         let output = lab.path().join(format!("{id}.out"));
         let out = File::create(&output).unwrap();
@@ -65,7 +65,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-impl Drop for Worker {
+impl Drop for ExampleWorker {
     fn drop(&mut self) {
         // The worker may have ended already.
         let _ended = self.child.kill();
@@ -81,7 +81,7 @@ fn what_one_language_submits_another_does_and_a_sigterm_drains() {
         }
         let lab = Lab::new();
         let agq = lab.agq(&[]);
-        let mut worker = Worker::start(&lab, &agq, own, "w");
+        let mut worker = ExampleWorker::start(&lab, &agq, own, "w");
         let mut produce = example(&lab, &agq, other.0, &format!("producer.{}", other.1));
         produce.args(["example.wordcount", "\"to be or not to be\"", "--count", "3", "--wait"]);
         let ran = Ran::from(produce.output().unwrap()).expect(0);
@@ -108,10 +108,10 @@ fn what_a_killed_worker_had_goes_to_the_other() {
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
     let id = http.enqueue(r#"{"type":"example.sleep","args":[2]}"#);
-    let killed = Worker::start(&lab, &agq, KINDS[0], "killed");
+    let killed = ExampleWorker::start(&lab, &agq, KINDS[0], "killed");
     eventually("it has begun", || killed.has_printed(&format!("started {id}")).then_some(()));
     drop(killed);
-    let _other = Worker::start(&lab, &agq, KINDS[0], "other");
+    let _other = ExampleWorker::start(&lab, &agq, KINDS[0], "other");
     let job = eventually("the other one has done it", || {
         let job = http.get(&format!("/jobs/{id}"))["job"].clone();
         (job["state"] == "completed").then_some(job)

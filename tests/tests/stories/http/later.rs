@@ -4,7 +4,7 @@ use e2e::{Lab, eventually};
 use serde_json::Value;
 
 use super::client::Http;
-use crate::support::Raw;
+use crate::support::RawConnection;
 
 #[test]
 fn the_outputs_of_one_step_are_the_inputs_of_the_next() {
@@ -80,7 +80,7 @@ fn a_step_that_cannot_be_submitted_says_why() {
         refused.text
     );
     let id = http.post("/workflows", &plan("output"))["workflow"]["id"].as_str().unwrap().to_owned();
-    assert_eq!(Raw::open(&lab, &agq).ask("PLAN.DELETE say-output"), ":1");
+    assert_eq!(RawConnection::open(&lab, &agq).ask("PLAN.DELETE say-output"), ":1");
     let one = http.fetch("w", "default").unwrap();
     http.post(&format!("/jobs/{}/ack", one["id"].as_str().unwrap()), r#"{"result":"seven"}"#);
     let failed = eventually("the workflow has failed", || {

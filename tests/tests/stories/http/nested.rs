@@ -4,7 +4,7 @@ use e2e::{Lab, eventually};
 use serde_json::{Value, json};
 
 use super::client::Http;
-use crate::support::Raw;
+use crate::support::RawConnection;
 
 /// Returns a job with a single attempt.
 fn job(name: &str) -> Value {
@@ -166,7 +166,7 @@ fn a_workflow_is_cancelled_with_what_is_nested_in_it() {
     let b = shown["steps"][0]["jobs"][1]["steps"][0]["job_id"].as_str().unwrap().to_owned();
     assert_eq!([http.state(&a), http.state(&b)], ["cancelled", "cancelled"]);
     nothing_waits(&http);
-    let refused = Raw::open(&lab, &agq).ask(&format!("JOB.RETRY {a} FORCE"));
+    let refused = RawConnection::open(&lab, &agq).ask(&format!("JOB.RETRY {a} FORCE"));
     assert_eq!(refused, format!("-ERR Workflow already ended: {id}"));
     assert_eq!(http.state(&a), "cancelled", "nothing of a cancelled workflow runs again");
 }
@@ -244,7 +244,7 @@ fn an_action_that_is_tried_again_by_hand_takes_its_workflow_up_again() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     let task = r#"{"task_number":1,"command":"true"}"#;
     for (plan, bound) in [("p", ""), ("bounded", r#""max_running":1,"#)] {
         lab.submit_plan(&agq, &format!(r#"{{"plan_id":"{plan}",{bound}"max_retries":0,"tasks":[{task}]}}"#));
@@ -270,7 +270,7 @@ fn an_action_that_is_tried_again_by_hand_takes_its_workflow_up_again() {
             job_id
         };
         let job_id = end("failed");
-        let mut admin = Raw::open(&lab, &agq);
+        let mut admin = RawConnection::open(&lab, &agq);
         if open {
             assert!(admin.ask(&format!("ACTION.CLOSE {action_id}")).starts_with("+OK"));
         }

@@ -4,9 +4,9 @@ use e2e::{Lab, eventually};
 use serde_json::Value;
 
 use super::client::Http;
-use crate::support::Raw;
+use crate::support::RawConnection;
 
-fn json(raw: &mut Raw, command: &str) -> Value {
+fn json(raw: &mut RawConnection, command: &str) -> Value {
     raw.send(&format!("{command}\n"));
     serde_json::from_str(&raw.bulk()).unwrap()
 }
@@ -26,7 +26,7 @@ fn agw_runs_a_plan_for_a_client_of_http() {
     assert_eq!((&done["type"], &done["args"][0]["text"]), (&"plan.shout".into(), &"hello".into()));
     assert_eq!((&done["meta"]["who"], &done["worker_id"]), (&"me".into(), &"w".into()));
     assert_eq!(done["result"][0]["stdout"], "HELLO");
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     let status = json(&mut raw, &format!("JOB.STATUS {id}"));
     assert_eq!((&status["status"], &status["stdout"]), (&"completed".into(), &"HELLO".into()));
     let action = json(&mut raw, &format!("ACTION.STATUS {}", done["action_id"].as_str().unwrap()));
@@ -70,7 +70,7 @@ fn a_job_that_came_by_resp_is_shown_over_http_and_the_other_way_round() {
     let http = Http::of(&lab, &agq);
     lab.submit_plan(&agq, r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}],"max_retries":2}"#);
     lab.submit_action(&agq, "p", "a", r#"[{"n":1}]"#);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     let ids = lab.agx(&agq, &["job", "list", "a"]).expect(0).out;
     let id = ids.trim();
     let job = &http.get(&format!("/jobs/{id}"))["job"];

@@ -19,7 +19,7 @@ pub(crate) enum How {
 
 /// One line of a script.
 #[derive(Debug)]
-pub(crate) struct Step {
+pub(crate) struct ScriptLine {
     /// Line number in the script.
     pub(crate) line: usize,
     /// Text of the line.
@@ -36,15 +36,16 @@ pub(crate) struct Step {
 
 /// Returns the steps of a script, followed by a PING on each connection, which checks that no other
 /// reply is in flight.
-pub(crate) fn steps(text: &str) -> Vec<Step> {
-    let mut steps: Vec<Step> = (1..).zip(text.lines()).filter_map(|(line, text)| step(line, text)).collect();
+pub(crate) fn steps(text: &str) -> Vec<ScriptLine> {
+    let mut steps: Vec<ScriptLine> =
+        (1..).zip(text.lines()).filter_map(|(line, text)| step(line, text)).collect();
     let connections: BTreeSet<char> = steps.iter().map(|step| step.connection).collect();
     let last = text.lines().count();
     steps.extend(connections.into_iter().filter_map(|connection| step(last, &format!("{connection}> PING"))));
     steps
 }
 
-fn step(line: usize, text: &str) -> Option<Step> {
+fn step(line: usize, text: &str) -> Option<ScriptLine> {
     let text = text.trim_end();
     if text.is_empty() || text.starts_with('#') {
         return None;
@@ -59,7 +60,7 @@ fn step(line: usize, text: &str) -> Option<Step> {
         None => (true, rest.trim_start_matches(['>', '<'])),
     };
     let (how, command) = how(rest.trim_start());
-    Some(Step { line, shown: text.to_owned(), connection, words: words(command), reads, how })
+    Some(ScriptLine { line, shown: text.to_owned(), connection, words: words(command), reads, how })
 }
 
 fn how(text: &str) -> (How, &str) {

@@ -12,20 +12,20 @@ use e2e::Agq;
 pub(crate) const BOUND: Duration = Duration::from_secs(20);
 
 /// A TCP or Unix socket.
-pub(crate) trait Stream: Read + Write {}
+pub(crate) trait ByteStream: Read + Write {}
 
-impl<T: Read + Write> Stream for T {}
+impl<T: Read + Write> ByteStream for T {}
 
 /// A connection without a client library.
 pub(crate) struct Wire {
-    stream: BufReader<Box<dyn Stream>>,
+    stream: BufReader<Box<dyn ByteStream>>,
     broken: Option<&'static str>,
 }
 
 impl Wire {
     /// Wraps a new stream, without a login.
-    pub(crate) fn over(stream: impl Stream + 'static) -> Self {
-        let stream: Box<dyn Stream> = Box::new(stream);
+    pub(crate) fn over(stream: impl ByteStream + 'static) -> Self {
+        let stream: Box<dyn ByteStream> = Box::new(stream);
         Self { stream: BufReader::new(stream), broken: None }
     }
 

@@ -10,7 +10,7 @@ use std::{
 
 use e2e::{Agq, Lab, Postgres, Proxy, Ran, eventually};
 
-use crate::support::{Raw, only_job, plan};
+use crate::support::{RawConnection, only_job, plan};
 
 fn psql(cluster: &Postgres, sql: &str) -> String {
     Ran::from(cluster.client("psql").args(["-AtXc", sql]).output().unwrap()).expect(0).out
@@ -22,7 +22,7 @@ fn url(address: &str) -> String {
 
 /// Subscribes at `agq`, and returns the next message.
 fn next_message(lab: &Lab, agq: &Agq) -> JoinHandle<Option<String>> {
-    let mut listens = Raw::open(lab, agq);
+    let mut listens = RawConnection::open(lab, agq);
     assert_eq!(listens.ask("SUBSCRIBE channel"), "*3");
     std::thread::spawn(move || {
         (0..5).for_each(|_| drop(listens.line()));
@@ -38,7 +38,7 @@ fn a_crash_of_the_database_takes_no_job_from_a_connection_that_lives() {
     let (leader, other) = (node(), node());
     lab.submit_plan(&leader, &plan("p", "true", &[]));
     lab.submit_action(&leader, "p", "a", "[{}]");
-    let mut worker = Raw::open(&lab, &other);
+    let mut worker = RawConnection::open(&lab, &other);
     worker.send("BRPOP queue:ready 0\n");
     let job = worker.bulk();
     assert!(job.contains(r#""attempt":1"#), "{job}");
@@ -75,12 +75,12 @@ fn an_outage_of_the_database_within_the_lease_takes_no_job_from_a_worker() {
     ]);
     lab.submit_plan(&agq, &plan("p", "true", &[]));
     lab.submit_action(&agq, "p", "a", "[{}]");
-    let mut worker = Raw::open(&lab, &agq);
+    let mut worker = RawConnection::open(&lab, &agq);
     let register = r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["true"]}'"#;
     assert!(worker.ask(register).starts_with("+OK"));
     worker.send("BRPOP queue:ready 0\n");
     assert!(worker.bulk().contains(r#""attempt":1"#));
-    assert_eq!(Raw::open(&lab, &agq).ask("SET expires v PX 5000"), "+OK");
+    assert_eq!(RawConnection::open(&lab, &agq).ask("SET expires v PX 5000"), "+OK");
     let last_sign = Instant::now();
     cluster.stop_at_once();
     let silence = Duration::from_secs(10);
@@ -101,7 +101,7 @@ fn a_locked_row_of_a_delayed_job_holds_up_no_other_delayed_job() {
     // A write that waits for a lock fails only after an hour.
     let agq = lab.agq(&["--store", &cluster.url(), "--store-timeout", "3600"]);
     lab.submit_plan(&agq, &plan("p", "true", &[]));
-    let mut asks = Raw::open(&lab, &agq);
+    let mut asks = RawConnection::open(&lab, &agq);
     let mut submit = |id: &str, delay_secs: u64| {
         let delay = format!(r#""delay_secs":{delay_secs}"#);
         let action = format!(r#"{{"action_id":"{id}","plan_id":"p","inputs":[{{}}],{delay}}}"#);
@@ -132,7 +132,7 @@ fn a_node_that_got_to_a_standby_comes_back_to_the_primary() {
     let proxy = Proxy::start(primary.address(), fastrand::Rng::new());
     let lab = Lab::on_files();
     let agq = lab.agq(&["--store", &url(&proxy.address()), "--store-lease", "2"]);
-    let mut asks = Raw::open(&lab, &agq);
+    let mut asks = RawConnection::open(&lab, &agq);
     assert_eq!(asks.ask("SET k before"), "+OK");
     proxy.lead_to(standby.address());
     proxy.cut_all();
@@ -158,7 +158,7 @@ fn a_primary_that_is_fenced_is_left_for_the_one_that_took_over() {
     migrated(&new, &lab);
     let proxy = Proxy::start(old.address(), fastrand::Rng::new());
     let agq = lab.agq(&["--store", &url(&proxy.address()), "--store-lease", "2"]);
-    let mut asks = Raw::open(&lab, &agq);
+    let mut asks = RawConnection::open(&lab, &agq);
     assert_eq!(asks.ask("SET k old"), "+OK");
     asks.send("GET k\n");
     assert_eq!(asks.bulk(), "old");
@@ -179,7 +179,7 @@ fn a_node_hears_the_others_again_after_its_connections_went_silent() {
     let lab = Lab::on_files();
     let node = |at: &str| lab.agq(&["--store", &url(at), "--store-timeout", "1", "--store-lease", "2"]);
     let (deaf, tells) = (node(&proxy.address()), node(&cluster.address()));
-    let mut sends = Raw::open(&lab, &tells);
+    let mut sends = RawConnection::open(&lab, &tells);
     for round in ["before", "after"] {
         let received = next_message(&lab, &deaf);
         eventually("a message of the other node", || {
@@ -204,7 +204,7 @@ fn a_connection_that_closes_while_the_database_is_away_returns_its_jobs_later() 
     let agq = lab.agq(&["--store", &store, "--store-timeout", "1", "--store-lease", "60"]);
     lab.submit_plan(&agq, &plan("p", "true", &[]));
     lab.submit_action(&agq, "p", "a", "[{}]");
-    let mut claims = Raw::open(&lab, &agq);
+    let mut claims = RawConnection::open(&lab, &agq);
     claims.send("BRPOP queue:ready 0\n");
     let job: serde_json::Value = serde_json::from_str(&claims.bulk()).unwrap();
     let job_id = job["job_id"].as_str().unwrap();
@@ -260,7 +260,7 @@ fn the_first_message_after_the_notifying_connection_was_closed_is_received() {
     let lab = Lab::on_files();
     let node = || lab.agq(&["--store", &cluster.url(), "--store-lease", "2"]);
     let (hears, tells) = (node(), node());
-    let mut sends = Raw::open(&lab, &tells);
+    let mut sends = RawConnection::open(&lab, &tells);
     let received = next_message(&lab, &hears);
     eventually("they know of each other", || {
         sends.ask("PUBLISH channel before");
@@ -314,10 +314,10 @@ fn nodes_of_different_settings_cause_a_warning_and_a_worker_keeps_the_time_it_re
     let lab = Lab::of_nodes();
     let strict = lab.agq(&["--heartbeat-interval", "0.2"]);
     let lenient = lab.agq(&["--heartbeat-interval", "30"]);
-    let mut worker = Raw::open(&lab, &lenient);
+    let mut worker = RawConnection::open(&lab, &lenient);
     let registered = worker.ask(r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["true"]}'"#);
     assert_eq!(registered, "+OK worker_id=w heartbeat_interval=30");
-    let mut hasty = Raw::open(&lab, &strict);
+    let mut hasty = RawConnection::open(&lab, &strict);
     let registered = hasty.ask(r#"WORKER.REGISTER '{"worker_id":"x","capabilities":["true"]}'"#);
     assert_eq!(registered, "+OK worker_id=x heartbeat_interval=0.2");
     let standing = |id: &str| {

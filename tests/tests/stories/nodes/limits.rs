@@ -11,7 +11,7 @@ use e2e::{Agq, Lab};
 use super::ONLY_TOLD;
 use crate::{
     http::client::Http,
-    support::{Raw, plan},
+    support::{RawConnection, plan},
 };
 
 /// Number of clients, which are divided among the nodes.
@@ -25,7 +25,7 @@ const CONCURRENCY: usize = 2;
 
 /// Jobs that clients have got.
 #[derive(Default)]
-struct Ledger {
+struct FetchedJobs {
     fetched: BTreeSet<String>,
     /// Number of jobs that run, by limit.
     running: BTreeMap<usize, usize>,
@@ -35,7 +35,7 @@ struct Ledger {
 fn each_unique_job_under_a_limit_goes_to_one_client_of_three_nodes() {
     let lab = Lab::of_nodes();
     let nodes: Vec<Agq> = (0..3).map(|_| lab.agq(&[])).collect();
-    let ledger = Mutex::new(Ledger::default());
+    let ledger = Mutex::new(FetchedJobs::default());
     thread::scope(|scope| {
         for client in 0..CLIENTS {
             let (http, ledger) = (Http::of(&lab, &nodes[client % nodes.len()]), &ledger);
@@ -59,7 +59,7 @@ fn waiter_under_a_rate_limit_is_woken_at_a_node_that_does_not_lead() {
     lab.submit_plan(&other, &plan("p", "true", &[]));
     let inputs = lab.file("inputs", "[{},{},{}]").display().to_string();
     lab.agx(&other, &["action", "submit", "p", "--id", "a", "--inputs", &inputs, "--rate", "1/s"]).expect(0);
-    let mut waits = Raw::open(&lab, &other);
+    let mut waits = RawConnection::open(&lab, &other);
     let mut jobs = BTreeSet::new();
     for _ in 0..3 {
         waits.send("BRPOP queue:ready 0\n");
@@ -69,7 +69,7 @@ fn waiter_under_a_rate_limit_is_woken_at_a_node_that_does_not_lead() {
 }
 
 /// Submits the job `number`, and then runs a job, which may be that of another client.
-fn run_one(http: &Http, number: usize, ledger: &Mutex<Ledger>) {
+fn run_one(http: &Http, number: usize, ledger: &Mutex<FetchedJobs>) {
     let limit = format!(r#""rate_limit":{{"key":"k{}","concurrency":{CONCURRENCY}}}"#, number % LIMITS);
     let unique = r#""unique":{"keys":["type","args"]}"#;
     http.enqueue(&format!(r#"{{"type":"t","args":[{number}],"options":{{{unique},{limit}}}}}"#));
@@ -88,6 +88,6 @@ fn run_one(http: &Http, number: usize, ledger: &Mutex<Ledger>) {
     http.post("/workers/ack", &format!(r#"{{"job_id":"{id}","worker_id":"w"}}"#));
 }
 
-fn locked(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+fn locked(ledger: &Mutex<FetchedJobs>) -> MutexGuard<'_, FetchedJobs> {
     ledger.lock().unwrap()
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     outputs::{sh, with_output},
-    support::{Raw, action, numbered, only_job, plan},
+    support::{RawConnection, action, numbered, only_job, plan},
 };
 
 /// Runs a command of agq to its end.
@@ -28,8 +28,8 @@ fn agq_with_agent(lab: &Lab) -> Agq {
     lab.agq(&["--config", &config.display().to_string()])
 }
 
-fn agent(agq: &Agq) -> Raw {
-    let mut raw = Raw::bare(agq);
+fn agent(agq: &Agq) -> RawConnection {
+    let mut raw = RawConnection::bare(agq);
     assert_eq!(raw.ask(&format!("AUTH {}", "1".repeat(64))), "+OK");
     raw
 }
@@ -54,7 +54,7 @@ fn fill(lab: &Lab, agq: &Agq) {
     lab.agx(agq, &["action", "submit", "waits", "--id", "late", "--inputs", &inputs, "--delay", "3600"])
         .expect(0);
     lab.submit_action(agq, "held", "held", &numbered(2_500));
-    let mut raw = Raw::open(lab, agq);
+    let mut raw = RawConnection::open(lab, agq);
     for command in ["QUEUE.PAUSE night", "SET text value", "SET brief v PX 9000000000000000"] {
         assert_eq!(raw.ask(command), "+OK", "{command}");
     }
@@ -87,7 +87,7 @@ fn fill(lab: &Lab, agq: &Agq) {
 
 /// Returns the data as users see it.
 fn seen(lab: &Lab, agq: &Agq) -> Vec<Value> {
-    let mut raw = Raw::open(lab, agq);
+    let mut raw = RawConnection::open(lab, agq);
     let mut seen: Vec<Value> = Vec::new();
     for command in ["GET text", "ZSCORE set least", "ZSCORE set none"] {
         raw.send(&format!("{command}\n"));
@@ -132,8 +132,8 @@ fn everything_moves_from_files_into_postgresql_and_back() {
     }
     // New jobs come after the imported ones, and waiting jobs continue.
     nodes.submit_action(&node, "waits", "new", "[{}]");
-    assert_eq!(Raw::open(&nodes, &node).ask("SET new v"), "+OK");
-    assert_eq!(Raw::open(&nodes, &node).ask("QUEUE.RESUME night"), "+OK");
+    assert_eq!(RawConnection::open(&nodes, &node).ask("SET new v"), "+OK");
+    assert_eq!(RawConnection::open(&nodes, &node).ask("QUEUE.RESUME night"), "+OK");
     let _agw = nodes.agw(&node, "w", &["--queues", "night,ready"]);
     e2e::eventually("what waited is done", || {
         let all = ["soon", "new"].map(|id| action(&nodes, &node, id)["completed"].as_u64());

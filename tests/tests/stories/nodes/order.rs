@@ -7,7 +7,7 @@ use std::{
 
 use e2e::{Lab, Ran, eventually};
 
-use crate::support::Raw;
+use crate::support::RawConnection;
 
 /// Advisory lock that a node holds while it writes keys of users.
 const KEYS_LOCK: &str = "27416809370772857";
@@ -26,7 +26,7 @@ fn a_write_behind_one_of_keys_waits_for_it_and_those_of_others_do_not() {
         line.clear();
         assert_ne!(says.read_line(&mut line).unwrap(), 0, "psql has ended");
     }
-    let mut sends = Raw::open(&lab, &agq);
+    let mut sends = RawConnection::open(&lab, &agq);
     sends.send("SET k v\nQUEUE.PAUSE behind\nSET k w\n");
     let psql_says = |sql: &str| {
         let mut psql = lab.database().unwrap().client("psql");
@@ -36,7 +36,7 @@ fn a_write_behind_one_of_keys_waits_for_it_and_those_of_others_do_not() {
          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     eventually("the key waits for the lock", || (psql_says(waiting) == "1\n").then_some(()));
     // Writes of jobs have one order, so after this answer all earlier writes of jobs are done.
-    let mut other = Raw::open(&lab, &agq);
+    let mut other = RawConnection::open(&lab, &agq);
     assert_eq!(other.ask("QUEUE.PAUSE other"), "+OK");
     let paused = "SELECT string_agg(queue, ' ' ORDER BY queue) FROM agq.paused";
     assert_eq!(psql_says(paused), "other\n");

@@ -2,7 +2,7 @@
 
 use e2e::{Agq, Lab, Pooler, Postgres, Ran, eventually};
 
-use crate::support::{Raw, ended, plan};
+use crate::support::{RawConnection, ended, plan};
 
 #[test]
 fn a_pooler_by_transaction_is_refused_with_what_to_set() {
@@ -30,13 +30,13 @@ fn nodes_work_behind_a_pooler_by_session() {
     let _agw = lab.agw(&there, "w", &[]);
     assert_eq!(ended(&lab, &here, "a")["status"], "completed");
     // A message that one node publishes reaches subscribers of the other.
-    let mut listens = Raw::open(&lab, &there);
+    let mut listens = RawConnection::open(&lab, &there);
     assert_eq!(listens.ask("SUBSCRIBE channel"), "*3");
     let received = std::thread::spawn(move || {
         (0..5).for_each(|_| drop(listens.line()));
         (0..7).map(|_| listens.line()).last()
     });
-    let mut sends = Raw::open(&lab, &here);
+    let mut sends = RawConnection::open(&lab, &here);
     eventually("a message at the other node", || {
         sends.ask("PUBLISH channel message");
         received.is_finished().then_some(())

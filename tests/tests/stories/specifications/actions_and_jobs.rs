@@ -3,14 +3,14 @@
 use e2e::{Agq, Lab};
 
 use super::{converse, hold, says};
-use crate::support::Raw;
+use crate::support::RawConnection;
 
 const PLAN: &str = r#"> PLAN.SUBMIT '{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}'
     < +OK plan_id=p"#;
 
 /// Returns a connection that holds the only job of an action, and the job id.
-fn with_a_claim(lab: &Lab, agq: &Agq) -> (Raw, String) {
-    let mut raw = Raw::open(lab, agq);
+fn with_a_claim(lab: &Lab, agq: &Agq) -> (RawConnection, String) {
+    let mut raw = RawConnection::open(lab, agq);
     hold(&mut raw, PLAN);
     hold(
         &mut raw,
@@ -120,7 +120,7 @@ fn job_update_is_for_its_worker_alone() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let (_holder, job) = with_a_claim(&lab, &agq);
-    let mut other = Raw::open(&lab, &agq);
+    let mut other = RawConnection::open(&lab, &agq);
     let refused = other.ask(&format!(r#"JOB.UPDATE {job} '{{"status":"completed"}}'"#));
     assert!(
         refused.starts_with("-ERR Worker connection:") && refused.contains(" cannot update job claimed by "),
@@ -152,7 +152,7 @@ fn job_retry_and_its_errors() {
 fn job_retry_of_a_dead_job_needs_force() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     hold(
         &mut raw,
         r#"
@@ -204,7 +204,7 @@ fn job_cancel_and_action_cancel_and_retry() {
 fn brpop_gives_the_job_with_its_plan_and_input() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     hold(&mut raw, PLAN);
     hold(
         &mut raw,
@@ -222,7 +222,7 @@ fn brpop_gives_the_job_with_its_plan_and_input() {
 fn a_claim_is_shown_with_its_worker_for_as_long_as_it_holds() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     hold(&mut raw, PLAN);
     hold(
         &mut raw,

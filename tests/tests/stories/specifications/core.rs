@@ -3,13 +3,13 @@
 use e2e::Lab;
 
 use super::{hold, says};
-use crate::support::Raw;
+use crate::support::RawConnection;
 
 #[test]
 fn auth_ok_and_its_errors() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
-    let mut raw = Raw::bare(&agq);
+    let mut raw = RawConnection::bare(&agq);
     hold(
         &mut raw,
         r#"
@@ -29,7 +29,7 @@ fn auth_ok_and_its_errors() {
     );
     assert_eq!(raw.ask(&format!("AUTH {}", lab.key())), "+OK");
     assert_eq!(raw.ask("PING"), "+PONG");
-    let mut other = Raw::bare(&agq);
+    let mut other = RawConnection::bare(&agq);
     assert_eq!(other.ask(&format!("AUTH default {}", lab.key())), "+OK");
 }
 
@@ -37,7 +37,7 @@ fn auth_ok_and_its_errors() {
 fn message_too_large() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-message-bytes", "1000"]);
-    let mut raw = Raw::open(&lab, &agq);
+    let mut raw = RawConnection::open(&lab, &agq);
     raw.send("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2000\r\n");
     assert!(raw.line().starts_with("-ERR Message too large"));
 }

@@ -125,7 +125,7 @@ says! {
 fn metrics_show_the_content_of_heartbeats() {
     let lab = e2e::Lab::new();
     let agq = lab.agq(&[]);
-    let mut raw = crate::support::Raw::open(&lab, &agq);
+    let mut raw = crate::support::RawConnection::open(&lab, &agq);
     assert!(raw.ask(r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["true"]}'"#).starts_with("+OK"));
     let stats = r#"{"completed_jobs_total":150,"failed_jobs_total":3,"avg_job_duration_ms":2500,"cpu_usage_percent":45.2}"#;
     assert_eq!(raw.ask(&format!("WORKER.HEARTBEAT w '{stats}'")), "+OK");
@@ -146,7 +146,7 @@ fn metrics_show_the_content_of_heartbeats() {
 fn metrics_for_prometheus() {
     let lab = e2e::Lab::new();
     let agq = lab.agq(&[]);
-    let mut raw = crate::support::Raw::open(&lab, &agq);
+    let mut raw = crate::support::RawConnection::open(&lab, &agq);
     raw.send("METRICS\n");
     let text = raw.bulk();
     for line in [
@@ -204,7 +204,7 @@ fn scrape(text: &str) -> Vec<Sample<'_>> {
 fn metrics_have_histograms_of_waits_and_run_times_by_queue() {
     let lab = e2e::Lab::new();
     let agq = lab.agq(&[]);
-    let mut raw = crate::support::Raw::open(&lab, &agq);
+    let mut raw = crate::support::RawConnection::open(&lab, &agq);
     assert!(raw.ask(r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["true"]}'"#).starts_with("+OK"));
     let plan = crate::support::plan("p", "true", &[]);
     assert!(raw.ask(&format!("PLAN.SUBMIT '{plan}'")).starts_with("+OK"));
@@ -251,7 +251,7 @@ fn more_than_a_hundred_tasks_or_a_megabyte_is_refused() {
 fn plan_list_has_a_hundred_where_it_does_not_say() {
     let lab = e2e::Lab::new();
     let agq = lab.agq(&[]);
-    let mut raw = crate::support::Raw::open(&lab, &agq);
+    let mut raw = crate::support::RawConnection::open(&lab, &agq);
     for n in 0..101 {
         let plan = crate::support::plan(&format!("p{n:03}"), "true", &[]);
         assert!(raw.ask(&format!("PLAN.SUBMIT '{plan}'")).starts_with("+OK"));

@@ -86,7 +86,7 @@ says! {
 fn the_windows_on_a_worker_last_as_long_as_the_seed_says() {
     let lab = e2e::Lab::new();
     let agq = lab.agq(&[]);
-    let mut raw = crate::support::Raw::open(&lab, &agq);
+    let mut raw = crate::support::RawConnection::open(&lab, &agq);
     assert!(raw.ask(r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["sort"]}'"#).starts_with("+OK"));
     assert_eq!(raw.ask("WORKER.HEARTBEAT w '{}'"), "+OK");
     for (part, seconds) in [("alive", 90), ("stats", 120)] {
@@ -101,7 +101,8 @@ fn worker_id_already_registered() {
     let lab = e2e::Lab::new();
     let agq = lab.agq(&[]);
     let register = r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["sort"]}'"#;
-    let (mut one, mut other) = (crate::support::Raw::open(&lab, &agq), crate::support::Raw::open(&lab, &agq));
+    let (mut one, mut other) =
+        (crate::support::RawConnection::open(&lab, &agq), crate::support::RawConnection::open(&lab, &agq));
     assert!(one.ask(register).starts_with("+OK"));
     assert_eq!(other.ask(register), "-ERR Worker ID already registered");
 }
@@ -110,12 +111,12 @@ fn worker_id_already_registered() {
 fn worker_verify_comes_back_with_the_answer() {
     let lab = e2e::Lab::new();
     let agq = lab.agq(&[]);
-    let mut worker = crate::support::Raw::open(&lab, &agq);
+    let mut worker = crate::support::RawConnection::open(&lab, &agq);
     let register =
         r#"WORKER.REGISTER '{"worker_id":"w","capabilities":{"tools":[],"agentic_units":["agx-ocr"]}}'"#;
     assert!(worker.ask(register).starts_with("+OK"));
     assert_eq!(worker.ask("WORKER.HEARTBEAT w"), "+OK");
-    let mut asker = crate::support::Raw::open(&lab, &agq);
+    let mut asker = crate::support::RawConnection::open(&lab, &agq);
     asker.send(r#"WORKER.VERIFY agx-ocr '{"command":"agx-ocr","args":["--version"]}'"#);
     asker.send("\n");
     let directives = e2e::eventually("the challenge comes", || {

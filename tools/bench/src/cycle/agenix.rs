@@ -4,11 +4,11 @@
 use std::{fmt::Write, io, sync::Arc};
 
 use super::{
-    agq::Agq,
-    clients::{Client, Clients},
+    agq::AgqServer,
+    clients::{Clients, CycleClient},
     payloads::Payloads,
     setting::Setting,
-    wire::{Wire, nothing_ready, unexpected},
+    wire::{BufferedConnection, nothing_ready, unexpected},
 };
 
 /// Bytes of inputs in one command that fills a queue.
@@ -16,7 +16,10 @@ const BATCH_BYTES: usize = 2_000_000;
 
 /// Queues `setting.queued` jobs on nodes of one store, and connects the clients to the nodes in
 /// turn.
-pub(super) fn clients(nodes: Vec<Agq>, setting: Setting) -> anyhow::Result<Clients<RespClient, Vec<Agq>>> {
+pub(super) fn clients(
+    nodes: Vec<AgqServer>,
+    setting: Setting,
+) -> anyhow::Result<Clients<RespClient, Vec<AgqServer>>> {
     let payloads = Payloads::new(setting.input_bytes);
     fill(&mut nodes[0].connect()?, &payloads, "old", setting.queued)?;
     let clients = (0..setting.clients)
@@ -25,12 +28,16 @@ pub(super) fn clients(nodes: Vec<Agq>, setting: Setting) -> anyhow::Result<Clien
 }
 
 /// Queues more jobs on the first node.
-pub(super) fn grow(clients: &Clients<RespClient, Vec<Agq>>, setting: Setting, jobs: usize) -> io::Result<()> {
+pub(super) fn grow(
+    clients: &Clients<RespClient, Vec<AgqServer>>,
+    setting: Setting,
+    jobs: usize,
+) -> io::Result<()> {
     fill(&mut clients.server()[0].connect()?, &Payloads::new(setting.input_bytes), "more", jobs)
 }
 
 /// Queues jobs of a new action.
-fn fill(wire: &mut Wire, payloads: &Payloads, action: &str, queued: usize) -> io::Result<()> {
+fn fill(wire: &mut BufferedConnection, payloads: &Payloads, action: &str, queued: usize) -> io::Result<()> {
     let batch = BATCH_BYTES / payloads.input(0).len();
     wire.call(&["ACTION.SUBMIT", &format!(r#"{{"action_id":"{action}","plan_id":"cycle","open":true}}"#)])?;
     for first in (0..queued).step_by(batch) {
@@ -44,7 +51,7 @@ fn fill(wire: &mut Wire, payloads: &Payloads, action: &str, queued: usize) -> io
 
 /// A client that submits and works, as those of the peers do.
 pub(super) struct RespClient {
-    wire: Wire,
+    wire: BufferedConnection,
     payloads: Arc<Payloads>,
     // Id and report of the claimed job.
     job_id: String,
@@ -52,13 +59,13 @@ pub(super) struct RespClient {
 }
 
 impl RespClient {
-    fn connect(agq: &Agq, number: usize, payloads: &Arc<Payloads>) -> io::Result<Self> {
+    fn connect(agq: &AgqServer, number: usize, payloads: &Arc<Payloads>) -> io::Result<Self> {
         let wire = agq.connect_worker(number)?;
         Ok(Self { wire, payloads: Arc::clone(payloads), job_id: String::new(), json: String::new() })
     }
 }
 
-impl Client for RespClient {
+impl CycleClient for RespClient {
     fn cycle(&mut self, number: usize) -> io::Result<()> {
         submission(&mut self.json, self.payloads.input(number));
         self.wire.call(&["ACTION.SUBMIT", &self.json])?;

@@ -5,8 +5,8 @@ use std::{fs, io, path::Path, process::Command};
 use e2e::Lab;
 
 use super::{
-    server::{Server, preload},
-    wire::Wire,
+    server::{ServerProcess, preload},
+    wire::BufferedConnection,
 };
 
 /// All clients have one address, and send as fast as they can, but no heartbeats.
@@ -23,27 +23,27 @@ const ARGS: [&str; 6] = [
 const PLAN: &str = r#"{"plan_id":"cycle","tasks":[{"task_number":1,"command":"true"}]}"#;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Durability {
+pub(super) enum SyncMode {
     /// Each answer waits for the disk, as those of the peers do
     Always,
     /// The default of agq
     AsShipped,
 }
 
-pub(super) struct Agq {
+pub(super) struct AgqServer {
     // Dropped first, because it writes into the directory of the lab.
-    server: Server,
+    server: ServerProcess,
     lab: Lab,
     address: String,
     http: String,
 }
 
-impl Agq {
-    pub(super) fn start(bin: &Path, durability: Durability, library: Option<&Path>) -> anyhow::Result<Self> {
+impl AgqServer {
+    pub(super) fn start(bin: &Path, durability: SyncMode, library: Option<&Path>) -> anyhow::Result<Self> {
         let lab = Lab::with_binaries(bin.to_owned());
         let mut command = lab.command("agq");
         command.arg("--data-dir").arg(lab.path().join("data"));
-        if durability == Durability::Always {
+        if durability == SyncMode::Always {
             command.args(["--durability", "always"]);
         }
         preload(&mut command, library);
@@ -70,7 +70,7 @@ impl Agq {
     fn run(lab: Lab, mut command: Command) -> anyhow::Result<Self> {
         command.args(["--port", "0"]).args(ARGS);
         let log = lab.path().join("agq.log");
-        let mut server = Server::start(&mut command, &log)?;
+        let mut server = ServerProcess::start(&mut command, &log)?;
         let (address, http) = server.wait_for("the addresses of agq", || {
             let text = fs::read_to_string(&log).ok()?;
             Some((address(&text)?, http_address(&text)?))
@@ -79,19 +79,19 @@ impl Agq {
     }
 
     /// Opens a connection over RESP, and logs in.
-    pub(super) fn connect(&self) -> io::Result<Wire> {
-        let mut wire = Wire::open(&self.address)?;
+    pub(super) fn connect(&self) -> io::Result<BufferedConnection> {
+        let mut wire = BufferedConnection::open(&self.address)?;
         wire.call(&["AUTH", self.lab.key()])?;
         Ok(wire)
     }
 
     /// Opens a connection to the HTTP port, and returns it with the key.
-    pub(super) fn connect_http(&self) -> io::Result<(Wire, String)> {
-        Ok((Wire::open(&self.http)?, self.lab.key().to_owned()))
+    pub(super) fn connect_http(&self) -> io::Result<(BufferedConnection, String)> {
+        Ok((BufferedConnection::open(&self.http)?, self.lab.key().to_owned()))
     }
 
     /// Opens a connection over RESP, and registers a worker on it.
-    pub(super) fn connect_worker(&self, number: usize) -> io::Result<Wire> {
+    pub(super) fn connect_worker(&self, number: usize) -> io::Result<BufferedConnection> {
         let mut wire = self.connect()?;
         let worker =
             format!(r#"{{"worker_id":"b-{number}","capabilities":["true"],"max_concurrent_jobs":1}}"#);

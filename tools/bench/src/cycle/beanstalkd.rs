@@ -6,11 +6,11 @@ use std::{io, path::Path, process::Command, sync::Arc};
 use tempfile::TempDir;
 
 use super::{
-    clients::{Client, Clients},
+    clients::{Clients, CycleClient},
     payloads::Payloads,
-    server::{Server, directory, free_port},
+    server::{ServerProcess, directory, free_port},
     setting::Setting,
-    wire::{Wire, unexpected},
+    wire::{BufferedConnection, unexpected},
 };
 
 /// Depth of the pipeline that fills a queue.
@@ -20,7 +20,7 @@ const SYNC_NEVER: &str = "-F";
 
 pub(super) struct Beanstalkd {
     // Dropped first, because it writes into the directory.
-    _server: Server,
+    _server: ServerProcess,
     _dir: TempDir,
 }
 
@@ -35,12 +35,12 @@ pub(super) fn clients(
         // A process without syncs fills the queue. The process that is measured then reads its
         // files.
         let (_filler, address) = start(program, &dir, SYNC_NEVER)?;
-        fill(&mut Wire::open(&address)?, &payloads, setting.queued)?;
+        fill(&mut BufferedConnection::open(&address)?, &payloads, setting.queued)?;
     }
     let (server, address) = start(program, &dir, SYNC_ALWAYS)?;
     let clients = (0..setting.clients).map(|_| {
         Ok(BeanstalkdClient {
-            wire: Wire::open(&address)?,
+            wire: BufferedConnection::open(&address)?,
             payloads: Arc::clone(&payloads),
             job_id: String::new(),
         })
@@ -48,24 +48,24 @@ pub(super) fn clients(
     Ok(Clients::new(clients.collect::<io::Result<_>>()?, Beanstalkd { _server: server, _dir: dir }))
 }
 
-fn start(program: &Path, dir: &TempDir, sync: &str) -> anyhow::Result<(Server, String)> {
+fn start(program: &Path, dir: &TempDir, sync: &str) -> anyhow::Result<(ServerProcess, String)> {
     let port = free_port()?.to_string();
     let mut command = Command::new(program);
     command.args(["-l", "127.0.0.1", "-p", &port, sync, "-b"]).arg(dir.path());
-    let mut server = Server::start(&mut command, &dir.path().join("log"))?;
+    let mut server = ServerProcess::start(&mut command, &dir.path().join("log"))?;
     let address = format!("127.0.0.1:{port}");
     server.wait_for("an answer of beanstalkd", || ping(&address).ok())?;
     Ok((server, address))
 }
 
 fn ping(address: &str) -> io::Result<()> {
-    let mut wire = Wire::open(address)?;
+    let mut wire = BufferedConnection::open(address)?;
     wire.write_line(format_args!("list-tube-used"))?;
     wire.send()?;
     expect_line(&mut wire, "USING ").map(drop)
 }
 
-fn fill(wire: &mut Wire, payloads: &Payloads, queued: usize) -> io::Result<()> {
+fn fill(wire: &mut BufferedConnection, payloads: &Payloads, queued: usize) -> io::Result<()> {
     for first in (0..queued).step_by(BATCH) {
         let numbers = first..(first + BATCH).min(queued);
         for number in numbers.clone() {
@@ -79,23 +79,23 @@ fn fill(wire: &mut Wire, payloads: &Payloads, queued: usize) -> io::Result<()> {
     Ok(())
 }
 
-fn put(wire: &mut Wire, input: &str) -> io::Result<()> {
+fn put(wire: &mut BufferedConnection, input: &str) -> io::Result<()> {
     wire.write_line(format_args!("put 0 0 3600 {}\r\n{input}", input.len()))
 }
 
 /// Reads a line that has to begin with `prefix`, and returns the rest.
-fn expect_line<'a>(wire: &'a mut Wire, prefix: &str) -> io::Result<&'a str> {
+fn expect_line<'a>(wire: &'a mut BufferedConnection, prefix: &str) -> io::Result<&'a str> {
     let line = wire.line()?;
     line.strip_prefix(prefix).ok_or_else(|| unexpected(line))
 }
 
 pub(super) struct BeanstalkdClient {
-    wire: Wire,
+    wire: BufferedConnection,
     payloads: Arc<Payloads>,
     job_id: String,
 }
 
-impl Client for BeanstalkdClient {
+impl CycleClient for BeanstalkdClient {
     fn cycle(&mut self, number: usize) -> io::Result<()> {
         let wire = &mut self.wire;
         put(wire, self.payloads.input(number))?;

@@ -12,7 +12,7 @@ use crate::measure::per_second;
 /// Distance between the numbers of the payloads of two clients.
 const NUMBERS_APART: usize = 1_000_003;
 
-pub(super) trait Client: Send {
+pub(super) trait CycleClient: Send {
     /// Submits a job, claims one, and completes that. `number` selects the payloads.
     fn cycle(&mut self, number: usize) -> io::Result<()>;
 }
@@ -24,7 +24,7 @@ pub(super) struct Clients<C, S> {
     server: S,
 }
 
-impl<C: Client, S> Clients<C, S> {
+impl<C: CycleClient, S> Clients<C, S> {
     pub(super) fn new(clients: Vec<C>, server: S) -> Self {
         Self { clients, server }
     }
@@ -72,7 +72,7 @@ impl<C: Client, S> Clients<C, S> {
     }
 }
 
-fn cycles_until(client: &mut impl Client, first: usize, until: Instant) -> io::Result<usize> {
+fn cycles_until(client: &mut impl CycleClient, first: usize, until: Instant) -> io::Result<usize> {
     let mut done = 0;
     while Instant::now() < until {
         client.cycle(first + done)?;
@@ -85,12 +85,12 @@ fn cycles_until(client: &mut impl Client, first: usize, until: Instant) -> io::R
 mod tests {
     use std::io;
 
-    use super::{Client, Clients};
+    use super::{Clients, CycleClient};
 
     /// A client that records the numbers of its cycles.
     struct Recording(Vec<usize>);
 
-    impl Client for Recording {
+    impl CycleClient for Recording {
         fn cycle(&mut self, number: usize) -> io::Result<()> {
             self.0.push(number);
             if number < 9 { Ok(()) } else { Err(io::ErrorKind::Other.into()) }

@@ -7,9 +7,9 @@ use anyhow::anyhow;
 
 use super::{
     agenix::{completion, submission},
-    agq::Agq,
+    agq::AgqServer,
     payloads::Payloads,
-    wire::{Wire, nothing_ready},
+    wire::{BufferedConnection, nothing_ready},
 };
 
 /// Number of connections that fill in parallel, so that their writes share transactions.
@@ -20,7 +20,7 @@ const BATCH: usize = 120;
 const INPUT_BYTES: usize = 100;
 
 /// Runs `count` jobs to their end, each with a result of 1 KB.
-pub(super) fn fill(agq: &Agq, count: usize) -> anyhow::Result<()> {
+pub(super) fn fill(agq: &AgqServer, count: usize) -> anyhow::Result<()> {
     let payloads = &Payloads::new(INPUT_BYTES);
     let connect = |_| agq.connect();
     let mut wires = (0..CONNECTIONS).map(connect).collect::<io::Result<Vec<_>>>()?;
@@ -37,14 +37,14 @@ pub(super) fn fill(agq: &Agq, count: usize) -> anyhow::Result<()> {
 }
 
 /// Runs every `CONNECTIONS`th batch, beginning with number `at`.
-fn share(wire: &mut Wire, payloads: &Payloads, at: usize, count: usize) -> io::Result<()> {
+fn share(wire: &mut BufferedConnection, payloads: &Payloads, at: usize, count: usize) -> io::Result<()> {
     for first in (at * BATCH..count).step_by(CONNECTIONS * BATCH) {
         batch(wire, payloads, first, BATCH.min(count - first))?;
     }
     Ok(())
 }
 
-fn batch(wire: &mut Wire, payloads: &Payloads, first: usize, jobs: usize) -> io::Result<()> {
+fn batch(wire: &mut BufferedConnection, payloads: &Payloads, first: usize, jobs: usize) -> io::Result<()> {
     let (mut job_id, mut json) = (String::new(), String::new());
     for number in first..first + jobs {
         submission(&mut json, payloads.input(number));

@@ -5,14 +5,14 @@ use std::{fmt::Write, io, sync::Arc};
 
 use super::{
     agenix,
-    agq::{Agq, Durability},
-    clients::{Client, Clients},
+    agq::{AgqServer, SyncMode},
+    clients::{Clients, CycleClient},
     payloads::Payloads,
     setting::Setting,
     span,
-    wire::{Wire, nothing_ready, unexpected},
+    wire::{BufferedConnection, nothing_ready, unexpected},
 };
-use crate::{Bench, Better, Comparison, Programs};
+use crate::{Bench, Better, ContenderComparison, ProgramDirs};
 
 const SECTION: &str = "http";
 const HTTP: &str = "over HTTP";
@@ -25,43 +25,49 @@ const FETCH_NOTE: &str = "jobs are submitted in between, 1,000 at a time, and ne
 /// Number of jobs in a submission for clients that only fetch.
 const STOCK: usize = 1_000;
 
-pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     for clients in [1, 8, 64] {
         let setting = Setting { clients, ..Setting::SLOW_DISK };
-        compare(bench, programs, setting, Part::Submission)?;
-        compare(bench, programs, setting, Part::Fetch)?;
-        compare(bench, programs, setting, Part::Cycle)?;
+        compare(bench, programs, setting, CyclePart::Submission)?;
+        compare(bench, programs, setting, CyclePart::Fetch)?;
+        compare(bench, programs, setting, CyclePart::Cycle)?;
     }
     Ok(())
 }
 
 /// Part of the cycle that is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Part {
+enum CyclePart {
     Submission,
     Fetch,
     /// Submission, fetch and end
     Cycle,
 }
 
-fn compare(bench: &mut Bench, programs: &Programs, setting: Setting, part: Part) -> anyhow::Result<()> {
+fn compare(
+    bench: &mut Bench,
+    programs: &ProgramDirs,
+    setting: Setting,
+    part: CyclePart,
+) -> anyhow::Result<()> {
     let span = span(bench);
-    let start = || Agq::start(&programs.bin, Durability::AsShipped, None);
+    let start = || AgqServer::start(&programs.bin, SyncMode::AsShipped, None);
     let mut http = clients(start()?, setting, part)?;
     let (what, unit, note) = match part {
-        Part::Submission => ("submissions", "jobs/s", NOTE),
-        Part::Fetch => ("fetches", "jobs/s", FETCH_NOTE),
-        Part::Cycle => ("cycles", "cycles/s", NOTE),
+        CyclePart::Submission => ("submissions", "jobs/s", NOTE),
+        CyclePart::Fetch => ("fetches", "jobs/s", FETCH_NOTE),
+        CyclePart::Cycle => ("cycles", "cycles/s", NOTE),
     };
-    let comparison = Comparison::new(format!("{what} over HTTP, {}", setting.title()), unit, Better::More)
-        .with_note(note)
-        .with(HTTP, move || http.cycles_per_sec(span));
+    let comparison =
+        ContenderComparison::new(format!("{what} over HTTP, {}", setting.title()), unit, Better::More)
+            .with_note(note)
+            .with(HTTP, move || http.cycles_per_sec(span));
     let comparison = match part {
-        Part::Submission | Part::Fetch => {
+        CyclePart::Submission | CyclePart::Fetch => {
             let mut resp = part_clients(start()?, setting, part)?;
             comparison.with(RESP, move || resp.cycles_per_sec(span))
         }
-        Part::Cycle => {
+        CyclePart::Cycle => {
             let mut resp = agenix::clients(vec![start()?], setting)?;
             comparison.with_goal(RESP, 0.4, 0.6).with(RESP, move || resp.cycles_per_sec(span))
         }
@@ -70,11 +76,15 @@ fn compare(bench: &mut Bench, programs: &Programs, setting: Setting, part: Part)
 }
 
 /// Connects clients that run whole cycles.
-pub(super) fn whole(agq: Agq, setting: Setting) -> anyhow::Result<Clients<HttpClient, Agq>> {
-    clients(agq, setting, Part::Cycle)
+pub(super) fn whole(agq: AgqServer, setting: Setting) -> anyhow::Result<Clients<HttpClient, AgqServer>> {
+    clients(agq, setting, CyclePart::Cycle)
 }
 
-fn clients(agq: Agq, setting: Setting, part: Part) -> anyhow::Result<Clients<HttpClient, Agq>> {
+fn clients(
+    agq: AgqServer,
+    setting: Setting,
+    part: CyclePart,
+) -> anyhow::Result<Clients<HttpClient, AgqServer>> {
     let payloads = Payloads::new(setting.input_bytes);
     let clients = (0..setting.clients).map(|number| HttpClient::connect(&agq, number, &payloads, part));
     Ok(Clients::new(clients.collect::<io::Result<_>>()?, agq))
@@ -82,11 +92,11 @@ fn clients(agq: Agq, setting: Setting, part: Part) -> anyhow::Result<Clients<Htt
 
 /// A client over HTTP that submits and works.
 pub(super) struct HttpClient {
-    wire: Wire,
+    wire: BufferedConnection,
     head: String,
     worker: String,
     payloads: Arc<Payloads>,
-    part: Part,
+    part: CyclePart,
     body: String,
     // Remaining jobs of its last submission.
     left: usize,
@@ -94,11 +104,20 @@ pub(super) struct HttpClient {
 
 impl HttpClient {
     /// Connects a client that runs whole cycles.
-    pub(super) fn connect_whole(agq: &Agq, number: usize, payloads: &Arc<Payloads>) -> io::Result<Self> {
-        Self::connect(agq, number, payloads, Part::Cycle)
+    pub(super) fn connect_whole(
+        agq: &AgqServer,
+        number: usize,
+        payloads: &Arc<Payloads>,
+    ) -> io::Result<Self> {
+        Self::connect(agq, number, payloads, CyclePart::Cycle)
     }
 
-    fn connect(agq: &Agq, number: usize, payloads: &Arc<Payloads>, part: Part) -> io::Result<Self> {
+    fn connect(
+        agq: &AgqServer,
+        number: usize,
+        payloads: &Arc<Payloads>,
+        part: CyclePart,
+    ) -> io::Result<Self> {
         let (wire, key) = agq.connect_http()?;
         let head = format!("Host: agq\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n");
         let worker = format!("b-{number}");
@@ -167,11 +186,11 @@ impl HttpClient {
     }
 }
 
-impl Client for HttpClient {
+impl CycleClient for HttpClient {
     fn cycle(&mut self, number: usize) -> io::Result<()> {
         match self.part {
-            Part::Submission => self.submit(number),
-            Part::Fetch => {
+            CyclePart::Submission => self.submit(number),
+            CyclePart::Fetch => {
                 if self.left == 0 {
                     self.stock(number)?;
                     self.left = STOCK;
@@ -179,7 +198,7 @@ impl Client for HttpClient {
                 self.left -= 1;
                 self.fetch().map(drop)
             }
-            Part::Cycle => {
+            CyclePart::Cycle => {
                 self.submit(number)?;
                 let id = self.fetch()?;
                 self.ack(&id, number)
@@ -188,7 +207,11 @@ impl Client for HttpClient {
     }
 }
 
-fn part_clients(agq: Agq, setting: Setting, part: Part) -> anyhow::Result<Clients<RespPartClient, Agq>> {
+fn part_clients(
+    agq: AgqServer,
+    setting: Setting,
+    part: CyclePart,
+) -> anyhow::Result<Clients<RespPartClient, AgqServer>> {
     let payloads = Payloads::new(setting.input_bytes);
     let client = |number| {
         let (wire, payloads) = (agq.connect_worker(number)?, Arc::clone(&payloads));
@@ -200,9 +223,9 @@ fn part_clients(agq: Agq, setting: Setting, part: Part) -> anyhow::Result<Client
 
 /// A client over RESP that runs a part of the cycle.
 struct RespPartClient {
-    wire: Wire,
+    wire: BufferedConnection,
     payloads: Arc<Payloads>,
-    part: Part,
+    part: CyclePart,
     json: String,
     // Remaining jobs of its last submission.
     left: usize,
@@ -222,9 +245,9 @@ impl RespPartClient {
     }
 }
 
-impl Client for RespPartClient {
+impl CycleClient for RespPartClient {
     fn cycle(&mut self, number: usize) -> io::Result<()> {
-        if self.part == Part::Submission {
+        if self.part == CyclePart::Submission {
             agenix::submission(&mut self.json, self.payloads.input(number));
             return self.wire.call(&["ACTION.SUBMIT", &self.json]);
         }

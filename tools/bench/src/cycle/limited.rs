@@ -3,8 +3,8 @@
 use std::io;
 
 use super::{
-    agq::Agq,
-    clients::{Client, Clients},
+    agq::AgqServer,
+    clients::{Clients, CycleClient},
     http::HttpClient,
     payloads::Payloads,
 };
@@ -23,10 +23,10 @@ pub(super) struct LimitedClient {
 
 /// Connects clients to the nodes in turn.
 pub(super) fn clients(
-    nodes: Vec<Agq>,
+    nodes: Vec<AgqServer>,
     clients: usize,
     keys: usize,
-) -> anyhow::Result<Clients<LimitedClient, Vec<Agq>>> {
+) -> anyhow::Result<Clients<LimitedClient, Vec<AgqServer>>> {
     let payloads = Payloads::new(1);
     let client = |number: usize| {
         let http = HttpClient::connect_whole(&nodes[number % nodes.len()], number, &payloads)?;
@@ -36,7 +36,7 @@ pub(super) fn clients(
     Ok(Clients::new(clients, nodes))
 }
 
-impl Client for LimitedClient {
+impl CycleClient for LimitedClient {
     fn cycle(&mut self, number: usize) -> io::Result<()> {
         self.http.submit_with(&number.to_string(), &options(number % self.keys))?;
         let id = self.http.fetch_within(WAIT_MS)?;

@@ -11,13 +11,13 @@ use anyhow::Context;
 use tempfile::TempDir;
 
 use super::{
-    server::{Server, directory, file},
+    server::{ServerProcess, directory, file},
     tools::NodeTools,
 };
 
 pub(super) struct Node {
     // Dropped first, because it writes into the directory.
-    server: Server,
+    server: ServerProcess,
     _dir: TempDir,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
@@ -29,7 +29,7 @@ impl Node {
         let dir = directory()?;
         let mut command = Command::new(&tools.program);
         command.arg(file("node").join(script)).arg(argument).env("NODE_PATH", &tools.modules);
-        let (server, stdin, stdout) = Server::start_piped(&mut command, &dir.path().join("log"))?;
+        let (server, stdin, stdout) = ServerProcess::start_piped(&mut command, &dir.path().join("log"))?;
         let mut node = Self { server, _dir: dir, stdin, stdout: BufReader::new(stdout) };
         node.line()?;
         Ok(node)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{
     POSTGRES, agenix,
-    agq::Agq,
+    agq::AgqServer,
     postgres,
     producers_consumers::{self, GRAPHILE},
     producers_consumers_agq::ProducersConsumers,
@@ -14,7 +14,7 @@ use super::{
     tools::Tools,
     with_peer,
 };
-use crate::{Bench, Better, Comparison, Programs};
+use crate::{Bench, Better, ContenderComparison, ProgramDirs};
 
 const SECTION: &str = "nodes";
 const ONE_NODE: &str = "1 agq on PostgreSQL";
@@ -29,7 +29,7 @@ const TO_GRAPHILE: (f64, f64) = (3.0, 4.0);
 /// Ratio of three agq to one: floor, aim. All of them and the database share the same processors.
 const TO_ONE_NODE: (f64, f64) = (1.0, 1.3);
 
-pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     let tools = Tools::find(bench, programs);
     if !tools.has_postgres {
         bench.skip("several agq", "there is no PostgreSQL");
@@ -43,21 +43,21 @@ pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
 
 fn cycles(
     bench: &mut Bench,
-    programs: &Programs,
+    programs: &ProgramDirs,
     setting: Setting,
     (floor, aim): (f64, f64),
 ) -> anyhow::Result<()> {
     let (span, cluster) = (span(bench), postgres::cluster(None));
     let nodes = |count| {
         agenix::clients(
-            Agq::start_nodes(&programs.bin, count, &cluster.create(&format!("nodes_{count}")))?,
+            AgqServer::start_nodes(&programs.bin, count, &cluster.create(&format!("nodes_{count}")))?,
             setting,
         )
     };
     let (mut one, mut three) = (nodes(1)?, nodes(3)?);
     let queue = postgres::queue(Arc::clone(&cluster), setting);
     let title = format!("one PostgreSQL, {}", setting.title());
-    let comparison = Comparison::new(&title, "cycles/s", Better::More)
+    let comparison = ContenderComparison::new(&title, "cycles/s", Better::More)
         .with_goal(POSTGRES, floor, aim)
         .with_note(NOTE)
         .with(ONE_NODE, || one.cycles_per_sec(span));
@@ -70,10 +70,10 @@ fn cycles(
     bench.compare(SECTION, comparison)
 }
 
-fn producers_consumers(bench: &mut Bench, programs: &Programs, tools: &Tools) -> anyhow::Result<()> {
+fn producers_consumers(bench: &mut Bench, programs: &ProgramDirs, tools: &Tools) -> anyhow::Result<()> {
     let (span, cluster) = (span(bench), postgres::cluster(None));
     let nodes = |count| {
-        ProducersConsumers::at(Agq::start_nodes(
+        ProducersConsumers::at(AgqServer::start_nodes(
             &programs.bin,
             count,
             &cluster.create(&format!("nodes_{count}")),
@@ -81,7 +81,7 @@ fn producers_consumers(bench: &mut Bench, programs: &Programs, tools: &Tools) ->
     };
     let (mut one, mut three) = (nodes(1)?, nodes(3)?);
     let title = "one PostgreSQL, 8 producers and 8 consumers, 100 B";
-    let mut comparison = Comparison::new(title, "jobs/s", Better::More)
+    let mut comparison = ContenderComparison::new(title, "jobs/s", Better::More)
         .with_goal(GRAPHILE, TO_GRAPHILE.0, TO_GRAPHILE.1)
         .with_note(NOTE)
         .with(ONE_NODE, || one.jobs_per_sec(span));
@@ -98,8 +98,8 @@ fn producers_consumers(bench: &mut Bench, programs: &Programs, tools: &Tools) ->
 }
 
 /// Returns a comparison of three agq with one, still without contenders.
-fn three_nodes<'a>(title: &str, unit: &'static str) -> Comparison<'a> {
-    Comparison::new(format!("three agq on {title}"), unit, Better::More)
+fn three_nodes<'a>(title: &str, unit: &'static str) -> ContenderComparison<'a> {
+    ContenderComparison::new(format!("three agq on {title}"), unit, Better::More)
         .with_goal(ONE_NODE, TO_ONE_NODE.0, TO_ONE_NODE.1)
         .with_note(NOTE)
 }

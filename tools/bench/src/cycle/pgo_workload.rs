@@ -6,11 +6,11 @@ use std::{io, path::Path, time::Duration};
 
 use super::{
     agenix,
-    agq::{Agq, Durability},
-    clients::{Client, Clients},
+    agq::{AgqServer, SyncMode},
+    clients::{Clients, CycleClient},
     http,
     setting::Setting,
-    wire::Wire,
+    wire::BufferedConnection,
 };
 
 const LONG: Duration = Duration::from_secs(6);
@@ -30,10 +30,10 @@ pub(crate) fn run(bin: &Path) -> anyhow::Result<()> {
         (of(8, 4096, 0), SHORT),
         (of(64, 100, 0), SHORT),
     ] {
-        let agq = Agq::start(bin, Durability::Always, None)?;
-        exercise(agenix::clients(vec![agq], setting)?, span)?.into_iter().try_for_each(Agq::stop)?;
+        let agq = AgqServer::start(bin, SyncMode::Always, None)?;
+        exercise(agenix::clients(vec![agq], setting)?, span)?.into_iter().try_for_each(AgqServer::stop)?;
     }
-    let shipped = || Agq::start(bin, Durability::AsShipped, None);
+    let shipped = || AgqServer::start(bin, SyncMode::AsShipped, None);
     exercise(http::whole(shipped()?, Setting::SLOW_DISK)?, SHORT)?.stop()?;
     let agq = shipped()?;
     keys(&mut agq.connect()?)?;
@@ -41,13 +41,13 @@ pub(crate) fn run(bin: &Path) -> anyhow::Result<()> {
 }
 
 /// Runs the clients for `span`, and returns their server.
-fn exercise<S>(mut clients: Clients<impl Client, S>, span: Duration) -> anyhow::Result<S> {
+fn exercise<S>(mut clients: Clients<impl CycleClient, S>, span: Duration) -> anyhow::Result<S> {
     clients.cycles_per_sec(span)?;
     Ok(clients.into_server())
 }
 
 /// Writes and reads strings and lists, in long pipelines and in short ones.
-fn keys(wire: &mut Wire) -> io::Result<()> {
+fn keys(wire: &mut BufferedConnection) -> io::Result<()> {
     let value = "x".repeat(100);
     for round in 0..PIPELINES {
         let count = if round % 2 == 0 { DEPTH } else { 1 };

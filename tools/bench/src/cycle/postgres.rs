@@ -31,24 +31,24 @@ fn run_script(cluster: &Postgres, name: &str, variables: &[String]) -> anyhow::R
 }
 
 /// A queue in a cluster, and the number of its clients.
-pub(super) struct Queue {
+pub(super) struct PostgresQueue {
     cluster: Arc<Postgres>,
     payloads: Arc<Payloads>,
     clients: usize,
 }
 
 /// Creates a queue with `setting.queued` jobs.
-pub(super) fn queue(cluster: Arc<Postgres>, setting: Setting) -> anyhow::Result<Queue> {
+pub(super) fn queue(cluster: Arc<Postgres>, setting: Setting) -> anyhow::Result<PostgresQueue> {
     let payloads = Payloads::new(setting.input_bytes);
     run_script(&cluster, "pgbench/schema.sql", &[])?;
     if setting.queued > 0 {
         let variables = [format!("jobs={}", setting.queued), format!("payload={}", payloads.input(0))];
         run_script(&cluster, "pgbench/preload.sql", &variables)?;
     }
-    Ok(Queue { cluster, payloads, clients: setting.clients })
+    Ok(PostgresQueue { cluster, payloads, clients: setting.clients })
 }
 
-impl Queue {
+impl PostgresQueue {
     /// Runs all clients for `span`, and returns their cycles per second.
     pub(super) fn cycles_per_sec(&mut self, span: Duration) -> anyhow::Result<f64> {
         let clients = self.clients.to_string();

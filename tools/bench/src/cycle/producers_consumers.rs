@@ -7,16 +7,16 @@ use e2e::Postgres;
 
 use super::{
     AGQ, AGQ_AS_SHIPPED, SECTION,
-    agq::{Agq, Durability},
+    agq::{AgqServer, SyncMode},
     node::Node,
     postgres,
     producers_consumers_agq::ProducersConsumers,
-    redis::Redis,
+    redis::DurableRedis,
     span,
     tools::{NodeTools, Tools},
     with_peer,
 };
-use crate::{Bench, Better, Comparison, Programs};
+use crate::{Bench, Better, ContenderComparison, ProgramDirs};
 
 const TITLE: &str = "8 producers and 8 consumers, 100 B";
 const BULLMQ: &str = "BullMQ";
@@ -25,15 +25,15 @@ const NOTE: &str = "every reply is durable; results of 1 KB, but graphile-worker
     the job; BullMQ on redis AOF always; both in one Node process, as shipped; consumers of agq send a \
     report together with the next claim, as those of BullMQ do";
 
-pub(super) fn run(bench: &mut Bench, programs: &Programs, tools: &Tools) -> anyhow::Result<()> {
+pub(super) fn run(bench: &mut Bench, programs: &ProgramDirs, tools: &Tools) -> anyhow::Result<()> {
     if !bench.wants(TITLE) {
         return Ok(());
     }
     let span = span(bench);
-    let mut always = ProducersConsumers::at(vec![Agq::start(&programs.bin, Durability::Always, None)?])?;
+    let mut always = ProducersConsumers::at(vec![AgqServer::start(&programs.bin, SyncMode::Always, None)?])?;
     let mut as_shipped =
-        ProducersConsumers::at(vec![Agq::start(&programs.bin, Durability::AsShipped, None)?])?;
-    let mut comparison = Comparison::new(TITLE, "jobs/s", Better::More)
+        ProducersConsumers::at(vec![AgqServer::start(&programs.bin, SyncMode::AsShipped, None)?])?;
+    let mut comparison = ContenderComparison::new(TITLE, "jobs/s", Better::More)
         .with_note(NOTE)
         .with(AGQ, move || always.jobs_per_sec(span))
         .with(AGQ_AS_SHIPPED, move || as_shipped.jobs_per_sec(span));
@@ -49,26 +49,26 @@ pub(super) fn run(bench: &mut Bench, programs: &Programs, tools: &Tools) -> anyh
 }
 
 /// A script of Node, and its server.
-pub(super) struct Peer<S> {
+pub(super) struct NodePeer<S> {
     // Dropped first.
     node: Node,
     _server: S,
 }
 
-impl<S> Peer<S> {
+impl<S> NodePeer<S> {
     pub(super) fn jobs_per_sec(&mut self, span: Duration) -> anyhow::Result<f64> {
         self.node.jobs_per_sec(span)
     }
 }
 
-fn bullmq(tools: &NodeTools, program: &Path) -> anyhow::Result<Peer<Redis>> {
-    let redis = Redis::start(program, None)?;
+fn bullmq(tools: &NodeTools, program: &Path) -> anyhow::Result<NodePeer<DurableRedis>> {
+    let redis = DurableRedis::start(program, None)?;
     let node = Node::start(tools, "bullmq.js", &redis.port().to_string())?;
-    Ok(Peer { node, _server: redis })
+    Ok(NodePeer { node, _server: redis })
 }
 
 /// Starts graphile-worker on a cluster.
-pub(super) fn graphile(tools: &NodeTools, cluster: Arc<Postgres>) -> anyhow::Result<Peer<Arc<Postgres>>> {
+pub(super) fn graphile(tools: &NodeTools, cluster: Arc<Postgres>) -> anyhow::Result<NodePeer<Arc<Postgres>>> {
     let node = Node::start(tools, "graphile.js", &cluster.url())?;
-    Ok(Peer { node, _server: cluster })
+    Ok(NodePeer { node, _server: cluster })
 }

@@ -11,9 +11,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     agenix::{completion, submission},
-    agq::Agq,
+    agq::AgqServer,
     payloads::Payloads,
-    wire::Wire,
+    wire::BufferedConnection,
 };
 use crate::measure::per_second;
 
@@ -26,18 +26,20 @@ const CLAIM_SECS: &str = "0.2";
 /// Connections of all producers and consumers, and their nodes.
 pub(super) struct ProducersConsumers {
     // Dropped first.
-    connections: Vec<Connection>,
-    _nodes: Vec<Agq>,
+    connections: Vec<QueueConnection>,
+    _nodes: Vec<AgqServer>,
     payloads: Arc<Payloads>,
 }
 
 impl ProducersConsumers {
     /// Connects producers and consumers to the nodes in turn.
-    pub(super) fn at(nodes: Vec<Agq>) -> anyhow::Result<Self> {
+    pub(super) fn at(nodes: Vec<AgqServer>) -> anyhow::Result<Self> {
         let node = |number: usize| &nodes[number % nodes.len()];
-        let producers = (0..PAIRS).map(|number| Ok(Connection::new(Role::Producer, node(number).connect()?)));
-        let consumers = (0..PAIRS)
-            .map(|number| Ok(Connection::new(Role::Consumer, node(number).connect_worker(number)?)));
+        let producers =
+            (0..PAIRS).map(|number| Ok(QueueConnection::new(QueueRole::Producer, node(number).connect()?)));
+        let consumers = (0..PAIRS).map(|number| {
+            Ok(QueueConnection::new(QueueRole::Consumer, node(number).connect_worker(number)?))
+        });
         let connections = producers.chain(consumers).collect::<io::Result<_>>()?;
         Ok(Self { connections, _nodes: nodes, payloads: Payloads::new(INPUT_BYTES) })
     }
@@ -45,7 +47,7 @@ impl ProducersConsumers {
     /// Submits jobs for `span`, and returns jobs per second until the last one has completed.
     pub(super) fn jobs_per_sec(&mut self, span: Duration) -> anyhow::Result<f64> {
         let started = Instant::now();
-        let mut progress = Progress { until: started + span, submitted: 0, done: 0, last_end: started };
+        let mut progress = QueueProgress { until: started + span, submitted: 0, done: 0, last_end: started };
         loop {
             for connection in self.connections.iter_mut().filter(|connection| !connection.is_awaited) {
                 connection.begin(&mut progress, &self.payloads)?;
@@ -61,7 +63,7 @@ impl ProducersConsumers {
 }
 
 /// Waits for answers, and returns the numbers of the connections that have one.
-fn answered(connections: &[Connection]) -> io::Result<Vec<usize>> {
+fn answered(connections: &[QueueConnection]) -> io::Result<Vec<usize>> {
     let awaited: Vec<_> = (0..connections.len()).filter(|&number| connections[number].is_awaited).collect();
     let mut polled: Vec<_> =
         awaited.iter().map(|&number| PollFd::new(&connections[number].wire, PollFlags::IN)).collect();
@@ -71,15 +73,15 @@ fn answered(connections: &[Connection]) -> io::Result<Vec<usize>> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Role {
+enum QueueRole {
     Producer,
     Consumer,
 }
 
 /// A connection of a producer or a consumer.
-struct Connection {
-    role: Role,
-    wire: Wire,
+struct QueueConnection {
+    role: QueueRole,
+    wire: BufferedConnection,
     /// True if an answer is outstanding.
     is_awaited: bool,
     /// Id and report of the job that is reported together with the next claim.
@@ -87,26 +89,26 @@ struct Connection {
     json: String,
 }
 
-impl Connection {
-    fn new(role: Role, wire: Wire) -> Self {
+impl QueueConnection {
+    fn new(role: QueueRole, wire: BufferedConnection) -> Self {
         Self { role, wire, is_awaited: false, job_id: String::new(), json: String::new() }
     }
 
     /// Sends the next command, if there is one.
-    fn begin(&mut self, progress: &mut Progress, payloads: &Payloads) -> io::Result<()> {
+    fn begin(&mut self, progress: &mut QueueProgress, payloads: &Payloads) -> io::Result<()> {
         match self.role {
-            Role::Producer if progress.has_room() => {
+            QueueRole::Producer if progress.has_room() => {
                 progress.submitted += 1;
                 submission(&mut self.json, payloads.input(progress.submitted));
                 self.wire.write_command(&["ACTION.SUBMIT", &self.json])?;
             }
             // The next claim is sent with the report, so that one sync covers both. It does not
             // wait.
-            Role::Consumer if !self.job_id.is_empty() => {
+            QueueRole::Consumer if !self.job_id.is_empty() => {
                 self.wire.write_command(&["JOB.UPDATE", &self.job_id, &self.json])?;
                 self.wire.write_command(&["RPOP", "queue:ready"])?;
             }
-            Role::Consumer if !progress.is_over() => {
+            QueueRole::Consumer if !progress.is_over() => {
                 self.wire.write_command(&["BRPOP", "queue:ready", CLAIM_SECS])?;
             }
             _ => return Ok(()),
@@ -116,9 +118,9 @@ impl Connection {
     }
 
     /// Reads the answer to the last command.
-    fn take(&mut self, progress: &mut Progress, payloads: &Payloads) -> io::Result<()> {
+    fn take(&mut self, progress: &mut QueueProgress, payloads: &Payloads) -> io::Result<()> {
         self.is_awaited = false;
-        if self.role == Role::Producer {
+        if self.role == QueueRole::Producer {
             return self.wire.read_ok();
         }
         if !self.job_id.is_empty() {
@@ -135,14 +137,14 @@ impl Connection {
 }
 
 /// Number of submitted and of completed jobs.
-struct Progress {
+struct QueueProgress {
     until: Instant,
     submitted: usize,
     done: usize,
     last_end: Instant,
 }
 
-impl Progress {
+impl QueueProgress {
     fn has_time(&self) -> bool {
         Instant::now() < self.until
     }
@@ -161,14 +163,14 @@ impl Progress {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{MAX_OUTSTANDING, Progress};
+    use super::{MAX_OUTSTANDING, QueueProgress};
 
     #[test]
     fn round_is_over_when_all_submitted_jobs_have_completed() {
         let now = Instant::now();
         let later = now + Duration::from_secs(3600);
-        let progress = |until, submitted| Progress { until, submitted, done: 1, last_end: now };
-        let of = |progress: Progress| (progress.has_room(), progress.is_over());
+        let progress = |until, submitted| QueueProgress { until, submitted, done: 1, last_end: now };
+        let of = |progress: QueueProgress| (progress.has_room(), progress.is_over());
         assert_eq!(of(progress(later, 1)), (true, false));
         assert_eq!(of(progress(later, MAX_OUTSTANDING)), (true, false));
         assert_eq!(of(progress(later, MAX_OUTSTANDING + 1)), (false, false));

@@ -6,18 +6,18 @@ use std::{io, path::Path, process::Command};
 use tempfile::TempDir;
 
 use super::{
-    server::{Server, directory, free_port, preload},
-    wire::Wire,
+    server::{ServerProcess, directory, free_port, preload},
+    wire::BufferedConnection,
 };
 
-pub(super) struct Redis {
+pub(super) struct DurableRedis {
     // Dropped first, because it writes into the directory.
-    server: Server,
+    server: ServerProcess,
     _dir: TempDir,
     port: u16,
 }
 
-impl Redis {
+impl DurableRedis {
     pub(super) fn start(program: &Path, library: Option<&Path>) -> anyhow::Result<Self> {
         let (dir, port) = (directory()?, free_port()?);
         let mut command = Command::new(program);
@@ -26,21 +26,23 @@ impl Redis {
             .arg(dir.path())
             .args(["--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"]);
         preload(&mut command, library);
-        let mut server = Server::start(&mut command, &dir.path().join("log"))?;
+        let mut server = ServerProcess::start(&mut command, &dir.path().join("log"))?;
         let address = format!("127.0.0.1:{port}");
-        server.wait_for("an answer of Redis", || Wire::open(&address).ok()?.call(&["PING"]).ok())?;
+        server.wait_for("an answer of Redis", || {
+            BufferedConnection::open(&address).ok()?.call(&["PING"]).ok()
+        })?;
         Ok(Self { server, _dir: dir, port })
     }
 
-    pub(super) fn connect(&self) -> io::Result<Wire> {
-        Wire::open(&format!("127.0.0.1:{}", self.port))
+    pub(super) fn connect(&self) -> io::Result<BufferedConnection> {
+        BufferedConnection::open(&format!("127.0.0.1:{}", self.port))
     }
 
     pub(super) fn port(&self) -> u16 {
         self.port
     }
 
-    pub(super) fn server(&self) -> &Server {
+    pub(super) fn server(&self) -> &ServerProcess {
         &self.server
     }
 }

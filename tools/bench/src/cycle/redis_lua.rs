@@ -4,12 +4,12 @@
 use std::{fs, io, path::Path, sync::Arc};
 
 use super::{
-    clients::{Client, Clients},
+    clients::{Clients, CycleClient},
     payloads::Payloads,
-    redis::Redis,
+    redis::DurableRedis,
     server::file,
     setting::Setting,
-    wire::{Wire, nothing_ready, unexpected},
+    wire::{BufferedConnection, nothing_ready, unexpected},
 };
 
 /// Depth of the pipeline that fills a queue.
@@ -20,8 +20,8 @@ pub(super) fn clients(
     program: &Path,
     setting: Setting,
     library: Option<&Path>,
-) -> anyhow::Result<Clients<RedisClient, Redis>> {
-    let redis = Redis::start(program, library)?;
+) -> anyhow::Result<Clients<RedisClient, DurableRedis>> {
+    let redis = DurableRedis::start(program, library)?;
     let payloads = Payloads::new(setting.input_bytes);
     let mut wire = redis.connect()?;
     let scripts = Arc::new(Scripts::load(&mut wire)?);
@@ -35,7 +35,12 @@ pub(super) fn clients(
 }
 
 /// Queues jobs without waiting for the disk.
-fn fill(wire: &mut Wire, scripts: &Scripts, payloads: &Payloads, queued: usize) -> io::Result<()> {
+fn fill(
+    wire: &mut BufferedConnection,
+    scripts: &Scripts,
+    payloads: &Payloads,
+    queued: usize,
+) -> io::Result<()> {
     wire.call(&["CONFIG", "SET", "appendfsync", "no"])?;
     for first in (0..queued).step_by(BATCH) {
         let numbers = first..(first + BATCH).min(queued);
@@ -58,7 +63,7 @@ struct Scripts {
 }
 
 impl Scripts {
-    fn load(wire: &mut Wire) -> io::Result<Self> {
+    fn load(wire: &mut BufferedConnection) -> io::Result<Self> {
         let mut load = |name: &str| {
             let script = fs::read_to_string(file(name))?;
             wire.write_command(&["SCRIPT", "LOAD", &script])?;
@@ -75,7 +80,7 @@ impl Scripts {
 }
 
 pub(super) struct RedisClient {
-    wire: Wire,
+    wire: BufferedConnection,
     scripts: Arc<Scripts>,
     payloads: Arc<Payloads>,
     worker: String,
@@ -83,7 +88,7 @@ pub(super) struct RedisClient {
     job: String,
 }
 
-impl Client for RedisClient {
+impl CycleClient for RedisClient {
     fn cycle(&mut self, number: usize) -> io::Result<()> {
         self.wire.call(&["EVALSHA", &self.scripts.submit, "0", self.payloads.input(number)])?;
         self.claim()?;

@@ -20,12 +20,12 @@ const EXIT_WITHIN: Duration = Duration::from_secs(60);
 /// Number of lines of the log that an error shows.
 const TAIL_LINES: usize = 5;
 
-pub(super) struct Server {
+pub(super) struct ServerProcess {
     child: Child,
     log: PathBuf,
 }
 
-impl Server {
+impl ServerProcess {
     /// Starts a command with its output in a log.
     pub(super) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
         let out = File::create(log)?;
@@ -96,7 +96,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
             return;

@@ -16,13 +16,13 @@ const MANY: usize = 100_000;
 const VERY_MANY: usize = 1_000_000;
 
 /// Peer, floor, aim.
-type Goal = (&'static str, f64, f64);
+type PeerGoal = (&'static str, f64, f64);
 // There is no floor for one client beside beanstalkd, which syncs twice in a cycle, while agq syncs
 // thrice.
-const ONE: [Goal; 3] = [(REDIS, 1.1, 1.4), (POSTGRES, 1.1, 1.3), (BEANSTALKD, 0.0, 0.9)];
-const EIGHT: [Goal; 3] = [(REDIS, 1.2, 1.5), (POSTGRES, 1.4, 1.7), (BEANSTALKD, 1.8, 2.3)];
-const SIXTY_FOUR: [Goal; 3] = [(REDIS, 0.9, 1.3), (POSTGRES, 2.5, 4.0), (BEANSTALKD, 3.0, 4.5)];
-const LARGE_AND_MANY: [Goal; 1] = [(POSTGRES, 1.0, 1.5)];
+const ONE: [PeerGoal; 3] = [(REDIS, 1.1, 1.4), (POSTGRES, 1.1, 1.3), (BEANSTALKD, 0.0, 0.9)];
+const EIGHT: [PeerGoal; 3] = [(REDIS, 1.2, 1.5), (POSTGRES, 1.4, 1.7), (BEANSTALKD, 1.8, 2.3)];
+const SIXTY_FOUR: [PeerGoal; 3] = [(REDIS, 0.9, 1.3), (POSTGRES, 2.5, 4.0), (BEANSTALKD, 3.0, 4.5)];
+const LARGE_AND_MANY: [PeerGoal; 1] = [(POSTGRES, 1.0, 1.5)];
 
 /// Returns the settings of a run.
 pub(super) fn of_a_run(is_quick: bool) -> Vec<Setting> {

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::{
     AGQ, POSTGRES, REDIS, SECTION, agenix,
-    agq::{Agq, Durability},
+    agq::{AgqServer, SyncMode},
     postgres, redis_lua,
     server::{directory, file},
     setting::Setting,
@@ -22,14 +22,14 @@ use super::{
     tools::Tools,
     with_peer,
 };
-use crate::{Bench, Better, Comparison, Programs};
+use crate::{Bench, Better, ContenderComparison, ProgramDirs};
 
 const NOTE: &str = "the disk of this machine, with 2 ms added to every fsync and fdatasync";
 /// Upper bound of the cycles per second of a client, whose submission and completion each wait for
 /// a sync.
 const MAX_PER_CLIENT: f64 = 1000.0 / (2.0 * 2.0);
 
-pub(super) fn run(bench: &mut Bench, programs: &Programs, tools: &Tools) -> anyhow::Result<()> {
+pub(super) fn run(bench: &mut Bench, programs: &ProgramDirs, tools: &Tools) -> anyhow::Result<()> {
     let title = format!("slow disk, {}", Setting::SLOW_DISK.title());
     if !bench.wants(&title) {
         return Ok(());
@@ -42,10 +42,10 @@ pub(super) fn run(bench: &mut Bench, programs: &Programs, tools: &Tools) -> anyh
         }
     };
     let (setting, span, slow) = (Setting::SLOW_DISK, span(bench), Some(library.path.as_path()));
-    let agq = Agq::start(&programs.bin, Durability::Always, slow)?;
+    let agq = AgqServer::start(&programs.bin, SyncMode::Always, slow)?;
     library.check(agq.pid())?;
     let mut agenix = agenix::clients(vec![agq], setting)?;
-    let mut comparison = Comparison::new(title, "cycles/s", Better::More)
+    let mut comparison = ContenderComparison::new(title, "cycles/s", Better::More)
         .with_note(NOTE)
         .with(AGQ, move || plausible(agenix.cycles_per_sec(span)?, setting));
     if let Some(program) = &tools.redis {

@@ -7,8 +7,10 @@ use std::{cell::Cell, path::Path, sync::Arc, time::Duration};
 use anyhow::ensure;
 use e2e::Postgres;
 
-use super::{agenix, agq::Agq, ended_jobs, http, limited, postgres, setting::Setting, tools::has_postgres};
-use crate::{Bench, Better, Comparison, Programs, table::grouped};
+use super::{
+    agenix, agq::AgqServer, ended_jobs, http, limited, postgres, setting::Setting, tools::has_postgres,
+};
+use crate::{Bench, Better, ContenderComparison, ProgramDirs, table::grouped};
 
 const SECTION: &str = "store";
 const FRESH: &str = "fresh database";
@@ -39,7 +41,7 @@ const GROWTH_NOTE: &str = "measured directly after the submission to the queue o
 const NODES_NOTE: &str = "over HTTP; unique jobs under 30 limits in turn, at most 4 at once under each; two databases of one PostgreSQL; \
     all share the processors";
 
-pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     if !has_postgres(bench) {
         bench.skip("the PostgreSQL store", "there is no PostgreSQL");
         return Ok(());
@@ -50,7 +52,7 @@ pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
     nodes(bench, programs)
 }
 
-fn ended(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+fn ended(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     let much = format!("{} ended jobs", grouped(ENDED));
     let title = format!("cycles with {much}, {}", Setting::SLOW_DISK.title());
     if !bench.wants(&title) {
@@ -58,12 +60,12 @@ fn ended(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
     }
     let cluster = postgres::cluster(None);
     let clients = |database, jobs| {
-        let nodes = Agq::start_nodes(&programs.bin, 1, &cluster.create(database))?;
+        let nodes = AgqServer::start_nodes(&programs.bin, 1, &cluster.create(database))?;
         ended_jobs::fill(&nodes[0], jobs)?;
         agenix::clients(nodes, Setting::SLOW_DISK)
     };
     let (mut full, mut fresh) = (clients("full", ENDED)?, clients("fresh", 0)?);
-    let comparison = Comparison::new(title, "cycles/s", Better::More)
+    let comparison = ContenderComparison::new(title, "cycles/s", Better::More)
         .with_goal(FRESH, OF_FRESH.0, OF_FRESH.1)
         .with_note(ENDED_NOTE)
         .with(much, || full.cycles_per_sec(SPAN))
@@ -71,7 +73,7 @@ fn ended(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
     bench.compare(SECTION, comparison)
 }
 
-fn lanes(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+fn lanes(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     let much = format!("{} empty lanes", grouped(LANES));
     let title = format!("cycles with {much}, {}", Setting::SLOW_DISK.title());
     if !bench.wants(&title) {
@@ -79,13 +81,13 @@ fn lanes(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
     }
     let cluster = postgres::cluster(None);
     let clients = |database, lanes| {
-        let nodes = Agq::start_nodes(&programs.bin, 1, &cluster.create(database))?;
+        let nodes = AgqServer::start_nodes(&programs.bin, 1, &cluster.create(database))?;
         let mut seeders = limited::clients(nodes, SEEDERS, LANES)?;
         seeders.do_cycles(lanes)?;
         http::whole(seeders.into_server().swap_remove(0), Setting::SLOW_DISK)
     };
     let (mut many, mut fresh) = (clients("many", LANES)?, clients("fresh", 0)?);
-    let comparison = Comparison::new(title, "cycles/s", Better::More)
+    let comparison = ContenderComparison::new(title, "cycles/s", Better::More)
         .with_goal(FRESH, OF_FRESH.0, OF_FRESH.1)
         .with_note(LANES_NOTE)
         .with(much, || many.cycles_per_sec(SPAN))
@@ -93,7 +95,7 @@ fn lanes(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
     bench.compare(SECTION, comparison)
 }
 
-fn growth(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+fn growth(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     let much = format!("{} jobs submitted", grouped(SUBMITTED));
     let title = format!("cycles right after {much}, {}", Setting::SLOW_DISK.title());
     if !bench.wants(&title) {
@@ -107,7 +109,7 @@ fn growth(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
         drop_database(&cluster, &database)?;
         rate
     };
-    let comparison = Comparison::new(title, "cycles/s", Better::More)
+    let comparison = ContenderComparison::new(title, "cycles/s", Better::More)
         .with_goal(FRESH, OF_FRESH.0, OF_FRESH.1)
         .with_note(GROWTH_NOTE)
         .with(much, || turn(SUBMITTED))
@@ -117,7 +119,7 @@ fn growth(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
 
 /// Submits `jobs` jobs to a new store, and returns the cycles per second right after that.
 fn after_growth(bin: &Path, url: &str, jobs: usize) -> anyhow::Result<f64> {
-    let mut clients = agenix::clients(Agq::start_nodes(bin, 1, url)?, Setting::SLOW_DISK)?;
+    let mut clients = agenix::clients(AgqServer::start_nodes(bin, 1, url)?, Setting::SLOW_DISK)?;
     clients.cycles_per_sec(WHILE_SMALL)?;
     agenix::grow(&clients, Setting::SLOW_DISK, jobs)?;
     clients.cycles_per_sec(SPAN)
@@ -130,17 +132,21 @@ fn drop_database(cluster: &Arc<Postgres>, database: &str) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn nodes(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+fn nodes(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     let title = format!("cycles of unique jobs under {LIMITS} limits, {CLIENTS} clients");
     if !bench.wants(&title) {
         return Ok(());
     }
     let cluster = postgres::cluster(None);
     let clients = |database, count| {
-        limited::clients(Agq::start_nodes(&programs.bin, count, &cluster.create(database))?, CLIENTS, LIMITS)
+        limited::clients(
+            AgqServer::start_nodes(&programs.bin, count, &cluster.create(database))?,
+            CLIENTS,
+            LIMITS,
+        )
     };
     let (mut three, mut one) = (clients("three", 3)?, clients("one", 1)?);
-    let comparison = Comparison::new(title, "cycles/s", Better::More)
+    let comparison = ContenderComparison::new(title, "cycles/s", Better::More)
         .with_goal(ONE_NODE, 1.0, 1.5)
         .with_note(NODES_NOTE)
         .with(THREE_NODES, || three.cycles_per_sec(SPAN))

@@ -15,7 +15,7 @@ use anyhow::{Context, bail};
 use e2e::Postgres;
 
 use super::server::file;
-use crate::{Bench, Programs};
+use crate::{Bench, ProgramDirs};
 
 /// Programs that were found.
 pub(super) struct Tools {
@@ -34,7 +34,7 @@ pub(super) struct NodeTools {
 
 impl Tools {
     /// Finds all programs, and installs missing ones if that is allowed.
-    pub(super) fn find(bench: &mut Bench, programs: &Programs) -> Self {
+    pub(super) fn find(bench: &mut Bench, programs: &ProgramDirs) -> Self {
         let redis = Some(programs.tools.join("bin/redis-server")).filter(|program| program.exists());
         if redis.is_none() {
             bench.skip("redis Lua and BullMQ", "there is no redis-server");
@@ -46,10 +46,10 @@ impl Tools {
 }
 
 /// A program, and how it was installed if it was installed now.
-type Found<T> = (T, Option<String>);
+type ToolInstallation<T> = (T, Option<String>);
 
 /// Returns the program, and reports its installation or why it is missing.
-fn reported<T>(bench: &mut Bench, name: &str, found: anyhow::Result<Found<T>>) -> Option<T> {
+fn reported<T>(bench: &mut Bench, name: &str, found: anyhow::Result<ToolInstallation<T>>) -> Option<T> {
     match found {
         Ok((thing, installed)) => {
             if let Some(how) = installed {
@@ -65,7 +65,7 @@ fn reported<T>(bench: &mut Bench, name: &str, found: anyhow::Result<Found<T>>) -
 }
 
 /// Unpacks the Debian package without installing it, because it would start a service.
-fn beanstalkd(tools: &Path) -> anyhow::Result<Found<PathBuf>> {
+fn beanstalkd(tools: &Path) -> anyhow::Result<ToolInstallation<PathBuf>> {
     if let Some(program) = on_path("beanstalkd") {
         return Ok((program, None));
     }
@@ -96,7 +96,7 @@ pub(crate) fn has_postgres(bench: &mut Bench) -> bool {
 }
 
 /// Finds Node, and installs the packages of the peers.
-fn node(tools: &Path) -> anyhow::Result<Found<NodeTools>> {
+fn node(tools: &Path) -> anyhow::Result<ToolInstallation<NodeTools>> {
     let recent = Some(tools.join("bin/node")).filter(|program| program.exists());
     let program = recent.or_else(|| on_path("node")).context("there is no Node")?;
     let home = tools.join("bench-node");

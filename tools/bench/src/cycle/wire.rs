@@ -11,7 +11,7 @@ use agenix_harness::resp;
 
 const BUFFER_BYTES: usize = 16_384;
 
-pub(super) struct Wire {
+pub(super) struct BufferedConnection {
     stream: TcpStream,
     request: Vec<u8>,
     buffer: Vec<u8>,
@@ -20,7 +20,7 @@ pub(super) struct Wire {
     end: usize,
 }
 
-impl Wire {
+impl BufferedConnection {
     pub(super) fn open(address: &str) -> io::Result<Self> {
         let stream = resp::connect(address)?;
         Ok(Self { stream, request: Vec::new(), buffer: vec![0; BUFFER_BYTES], start: 0, end: 0 })
@@ -149,7 +149,7 @@ impl Wire {
     }
 }
 
-impl AsFd for Wire {
+impl AsFd for BufferedConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -174,12 +174,12 @@ pub(super) fn nothing_ready() -> io::Error {
 mod tests {
     use std::{io::Write, net::TcpListener};
 
-    use super::Wire;
+    use super::BufferedConnection;
 
     #[test]
     fn answers_are_read_whole_from_any_pieces() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut wire = Wire::open(&listener.local_addr().unwrap().to_string()).unwrap();
+        let mut wire = BufferedConnection::open(&listener.local_addr().unwrap().to_string()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         let long = "x".repeat(50_000);
         let sent =

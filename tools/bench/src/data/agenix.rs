@@ -2,19 +2,19 @@
 
 use std::io;
 
-use agenix_harness::resp::{Reply, Resp, unexpected};
+use agenix_harness::resp::{Resp, RespReply, unexpected};
 use anyhow::Context;
 use e2e::{Agq, Agw, Lab};
 
 use crate::scale::job_events::{self, JobEvents};
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Plan {
+pub(super) enum PipelinePlan {
     Streamed,
     OneByOne,
 }
 
-pub(super) struct Agenix {
+pub(super) struct AgenixPipeline {
     resp: Resp,
     job_events: JobEvents,
     actions: usize,
@@ -22,7 +22,7 @@ pub(super) struct Agenix {
     _agq: Agq,
 }
 
-impl Plan {
+impl PipelinePlan {
     fn id(self) -> &'static str {
         match self {
             Self::Streamed => "streamed",
@@ -42,10 +42,10 @@ impl Plan {
     }
 }
 
-impl Agenix {
+impl AgenixPipeline {
     pub(super) fn start(lab: &Lab) -> anyhow::Result<Self> {
         let agq = lab.agq(&[]);
-        for plan in [Plan::Streamed, Plan::OneByOne] {
+        for plan in [PipelinePlan::Streamed, PipelinePlan::OneByOne] {
             lab.submit_plan(&agq, &plan.json());
         }
         let agw = lab.agw(&agq, "worker", &["--max-concurrent-jobs", "2"]);
@@ -57,7 +57,7 @@ impl Agenix {
     }
 
     /// Runs the plan on each file, and returns the ids of the jobs when all have completed.
-    pub(super) fn run(&mut self, plan: Plan, files: &[String]) -> anyhow::Result<Vec<String>> {
+    pub(super) fn run(&mut self, plan: PipelinePlan, files: &[String]) -> anyhow::Result<Vec<String>> {
         self.actions += 1;
         let action = format!("action-{}", self.actions);
         let inputs: Vec<_> = files.iter().map(|file| format!(r#"{{"file":"{file}"}}"#)).collect();
@@ -67,7 +67,7 @@ impl Agenix {
             inputs.join(",")
         );
         match self.resp.ask(&["ACTION.SUBMIT", &submission])? {
-            Reply::Line(_ok) => self.job_events.completed(&action, files.len()),
+            RespReply::Line(_ok) => self.job_events.completed(&action, files.len()),
             other => Err(unexpected(&other).into()),
         }
     }

@@ -13,14 +13,14 @@ const PARTS: usize = 10;
 const BLOCK: usize = 4_000_000;
 const MEGABYTE: usize = 1_000_000;
 
-pub(super) struct Files {
+pub(super) struct WordFiles {
     pub(super) whole: String,
     pub(super) parts: Vec<String>,
     /// Bytes of the whole file, which are those of all parts together.
     pub(super) bytes: usize,
 }
 
-impl Files {
+impl WordFiles {
     pub(super) fn megabytes(&self) -> usize {
         self.bytes / MEGABYTE
     }

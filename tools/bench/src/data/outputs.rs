@@ -10,21 +10,21 @@ use std::{
 use anyhow::{Context, ensure};
 use e2e::Lab;
 
-use super::{check, files::Files, mb_per_sec};
+use super::{check, files::WordFiles, mb_per_sec};
 
 /// Writes the output of each job to a file, and then all files to stdout.
 const SHELL: &str =
     r#"printf '%s\n' "$@" | xargs -P2 -I{} sh -c 'cat "$0" > "$0.out"' {} && for f; do cat "$f.out"; done"#;
 
 /// Runs the jobs with `agx map`, and returns MB per second.
-pub(super) fn agx(lab: &Lab, files: &Files) -> anyhow::Result<f64> {
+pub(super) fn agx(lab: &Lab, files: &WordFiles) -> anyhow::Result<f64> {
     let mut agx = lab.command("agx");
     agx.args(["map", "-k", "-j", "2", "--", "cat", "{}", ":::"]).args(&files.parts);
     timed(agx.env("TMPDIR", lab.path()), &lab.path().join("all"), files.bytes)
 }
 
 /// Runs the jobs with xargs, and returns MB per second.
-pub(super) fn xargs(lab: &Lab, files: &Files) -> anyhow::Result<f64> {
+pub(super) fn xargs(lab: &Lab, files: &WordFiles) -> anyhow::Result<f64> {
     let mut shell = Command::new("sh");
     shell.args(["-c", SHELL, "sh"]).args(&files.parts);
     let rate = timed(&mut shell, &lab.path().join("all"), files.bytes)?;

@@ -3,11 +3,11 @@
 
 use std::{collections::HashSet, fmt::Write, io, thread};
 
-use agenix_harness::resp::{Reply, Resp, unexpected};
+use agenix_harness::resp::{Resp, RespReply, unexpected};
 use anyhow::{anyhow, ensure};
 use serde_json::Value;
 
-use super::{Figures, Fixture, process_stats};
+use super::{LoadFigures, LoadFixture, process_stats};
 
 const ACTION: &str = "million";
 /// Number of jobs in a page.
@@ -17,7 +17,7 @@ const CONNECTIONS: usize = 8;
 const PIPELINE: usize = 64;
 const PEAK_MB: f64 = 1000.0;
 
-pub(super) fn run(fixture: &Fixture, inputs: usize, figures: &mut Figures) -> anyhow::Result<()> {
+pub(super) fn run(fixture: &LoadFixture, inputs: usize, figures: &mut LoadFigures) -> anyhow::Result<()> {
     println!("\nAn action of {inputs} inputs");
     let mut lines = String::new();
     for n in 0..inputs {
@@ -42,7 +42,7 @@ pub(super) fn run(fixture: &Fixture, inputs: usize, figures: &mut Figures) -> an
 /// Returns a number of the status of the action.
 fn count(resp: &mut Resp, field: &str) -> anyhow::Result<usize> {
     let status = match resp.ask(&["ACTION.STATUS", ACTION])? {
-        Reply::Bulk(status) => serde_json::from_str::<Value>(&status)?,
+        RespReply::Bulk(status) => serde_json::from_str::<Value>(&status)?,
         other => return Err(unexpected(&other).into()),
     };
     let count = status[field].as_u64().ok_or_else(|| anyhow!("the action has no {field}: {status}"))?;
@@ -55,13 +55,13 @@ fn list(resp: &mut Resp, inputs: usize) -> anyhow::Result<()> {
     for start in (0..inputs).step_by(PAGE) {
         let (limit, offset) = (PAGE.to_string(), start.to_string());
         let page = match resp.ask(&["JOB.LIST", ACTION, "LIMIT", &limit, "OFFSET", &offset])? {
-            Reply::Array(page) => page,
+            RespReply::Array(page) => page,
             other => return Err(unexpected(&other).into()),
         };
         ensure!(page.len() == PAGE.min(inputs - start), "the page at {start} has {} jobs", page.len());
         for job_id in page {
             match job_id {
-                Reply::Bulk(job_id) => seen.insert(job_id),
+                RespReply::Bulk(job_id) => seen.insert(job_id),
                 other => return Err(unexpected(&other).into()),
             };
         }
@@ -71,7 +71,7 @@ fn list(resp: &mut Resp, inputs: usize) -> anyhow::Result<()> {
 }
 
 /// Claims and completes all jobs, and returns their number.
-fn drain(fixture: &Fixture) -> anyhow::Result<usize> {
+fn drain(fixture: &LoadFixture) -> anyhow::Result<usize> {
     thread::scope(|scope| {
         let threads: Vec<_> =
             (0..CONNECTIONS).map(|_| scope.spawn(|| drain_connection(fixture.connect()?))).collect();
@@ -92,8 +92,8 @@ fn drain_connection(mut resp: Resp) -> io::Result<usize> {
         let mut jobs = Vec::with_capacity(PIPELINE);
         for _ in 0..PIPELINE {
             match resp.receive()? {
-                Reply::Bulk(job) => jobs.push(job),
-                Reply::Nil => {}
+                RespReply::Bulk(job) => jobs.push(job),
+                RespReply::Nil => {}
                 other => return Err(unexpected(&other)),
             }
         }
@@ -107,7 +107,7 @@ fn drain_connection(mut resp: Resp) -> io::Result<usize> {
         }
         for _ in &jobs {
             match resp.receive()? {
-                Reply::Line(_ok) => done += 1,
+                RespReply::Line(_ok) => done += 1,
                 other => return Err(unexpected(&other)),
             }
         }

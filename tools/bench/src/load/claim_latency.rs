@@ -7,10 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use agenix_harness::resp::{Reply, unexpected};
+use agenix_harness::resp::{RespReply, unexpected};
 use anyhow::{anyhow, ensure};
 
-use super::{Figures, Fixture};
+use super::{LoadFigures, LoadFixture};
 
 /// Number of inputs in an ACTION.ADD, and of connections that submit.
 const BATCH: usize = 2000;
@@ -22,7 +22,7 @@ const QUIET_CLAIMS: usize = 500;
 const BATCHES: (usize, usize) = (12, 500);
 const P99_MS: f64 = 50.0;
 
-pub(super) fn run(fixture: &Fixture, inputs: usize, figures: &mut Figures) -> anyhow::Result<()> {
+pub(super) fn run(fixture: &LoadFixture, inputs: usize, figures: &mut LoadFigures) -> anyhow::Result<()> {
     println!("\nClaims while {SUBMITTERS} connections add {BATCH} inputs at a time");
     let each = (inputs / BATCH).clamp(BATCHES.0, BATCHES.1) / SUBMITTERS;
     // There are ready jobs before the first claim.
@@ -53,7 +53,7 @@ pub(super) fn run(fixture: &Fixture, inputs: usize, figures: &mut Figures) -> an
 }
 
 /// Opens an action, and adds batches of inputs to it.
-fn add(fixture: &Fixture, action: &str, batches: usize) -> io::Result<()> {
+fn add(fixture: &LoadFixture, action: &str, batches: usize) -> io::Result<()> {
     let inputs: Vec<String> = (0..BATCH).map(|n| format!(r#"{{"line":"{n}"}}"#)).collect();
     let inputs = format!("[{}]", inputs.join(","));
     let mut resp = fixture.connect()?;
@@ -63,7 +63,7 @@ fn add(fixture: &Fixture, action: &str, batches: usize) -> io::Result<()> {
             0 => resp.ask(&["ACTION.SUBMIT", &open])?,
             _ => resp.ask(&["ACTION.ADD", action, &inputs])?,
         };
-        if !matches!(reply, Reply::Line(_)) {
+        if !matches!(reply, RespReply::Line(_)) {
             return Err(unexpected(&reply));
         }
     }
@@ -72,7 +72,7 @@ fn add(fixture: &Fixture, action: &str, batches: usize) -> io::Result<()> {
 
 /// Claims on all connections until `is_enough`, which gets the number of claims of the connection.
 /// Returns the time of each claim.
-fn claim(fixture: &Fixture, is_enough: &(dyn Fn(usize) -> bool + Sync)) -> anyhow::Result<Vec<Duration>> {
+fn claim(fixture: &LoadFixture, is_enough: &(dyn Fn(usize) -> bool + Sync)) -> anyhow::Result<Vec<Duration>> {
     let times = thread::scope(|scope| {
         let threads: Vec<_> =
             (0..CLAIMERS).map(|_| scope.spawn(|| claim_on_one(fixture, is_enough))).collect();
@@ -85,13 +85,16 @@ fn claim(fixture: &Fixture, is_enough: &(dyn Fn(usize) -> bool + Sync)) -> anyho
     Ok(all)
 }
 
-fn claim_on_one(fixture: &Fixture, is_enough: &(dyn Fn(usize) -> bool + Sync)) -> io::Result<Vec<Duration>> {
+fn claim_on_one(
+    fixture: &LoadFixture,
+    is_enough: &(dyn Fn(usize) -> bool + Sync),
+) -> io::Result<Vec<Duration>> {
     let mut resp = fixture.connect()?;
     let mut times = Vec::new();
     while !is_enough(times.len()) {
         let started = Instant::now();
         match resp.ask(&["BRPOP", "queue:ready", "10"])? {
-            Reply::Bulk(_job) => times.push(started.elapsed()),
+            RespReply::Bulk(_job) => times.push(started.elapsed()),
             other => return Err(unexpected(&other)),
         }
     }

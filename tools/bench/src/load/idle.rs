@@ -2,11 +2,11 @@
 
 use std::{io, thread, time::Duration};
 
-use agenix_harness::resp::{Reply, Resp, unexpected};
+use agenix_harness::resp::{Resp, RespReply, unexpected};
 use anyhow::ensure;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{Figures, Fixture, process_stats};
+use super::{LoadFigures, LoadFixture, process_stats};
 
 const IDLE: usize = 2000;
 const BLOCKED: usize = 500;
@@ -19,7 +19,7 @@ const BUSY_SECS: f64 = 0.05;
 /// Time before the measurement, in which agq becomes idle.
 const SETTLE: Duration = Duration::from_secs(2);
 
-pub(super) fn run(fixture: &Fixture, figures: &mut Figures) -> anyhow::Result<()> {
+pub(super) fn run(fixture: &LoadFixture, figures: &mut LoadFigures) -> anyhow::Result<()> {
     println!("\n{IDLE} connections that are silent, {BLOCKED} that wait in BRPOP");
     let pid = fixture.agq.pid();
     let mut other = fixture.connect()?;
@@ -37,13 +37,13 @@ pub(super) fn run(fixture: &Fixture, figures: &mut Figures) -> anyhow::Result<()
 
     // All connections are still open.
     for (n, waiting) in blocked.iter_mut().enumerate().filter(|(n, _)| n % 2 == 1) {
-        ensure!(other.ask(&["LPUSH", &key(n), "v"])? == Reply::Integer(1), "{} was not empty", key(n));
+        ensure!(other.ask(&["LPUSH", &key(n), "v"])? == RespReply::Integer(1), "{} was not empty", key(n));
         let got = waiting.receive()?;
-        ensure!(got == Reply::Bulk("v".into()), "a connection that waited got {got:?}");
+        ensure!(got == RespReply::Bulk("v".into()), "a connection that waited got {got:?}");
     }
     for mut silent in idle {
         let pong = silent.ask(&["PING"])?;
-        ensure!(pong == Reply::Line("PONG".into()), "a silent connection got {pong:?}");
+        ensure!(pong == RespReply::Line("PONG".into()), "a silent connection got {pong:?}");
     }
     Ok(())
 }
@@ -53,12 +53,12 @@ fn key(n: usize) -> String {
     if n.is_multiple_of(2) { "queue:ready".into() } else { format!("list-{n}") }
 }
 
-fn wait(fixture: &Fixture, key: &str) -> io::Result<Resp> {
+fn wait(fixture: &LoadFixture, key: &str) -> io::Result<Resp> {
     let mut resp = fixture.connect()?;
     resp.send(&["PING"])?;
     resp.send(&["BRPOP", key, "0"])?;
     match resp.receive()? {
-        Reply::Line(_pong) => Ok(resp),
+        RespReply::Line(_pong) => Ok(resp),
         other => Err(unexpected(&other)),
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use agenix_harness::resp::Resp;
 
-use super::fixture::{Fixture, expect_ok};
+use super::fixture::{ScaleFixture, expect_ok};
 
 /// Number of inputs in a command.
 const BATCH: usize = 5000;
@@ -15,7 +15,7 @@ pub(super) struct Bulk {
 }
 
 impl Bulk {
-    pub(super) fn open(fixture: &Fixture) -> io::Result<Self> {
+    pub(super) fn open(fixture: &ScaleFixture) -> io::Result<Self> {
         let mut resp = fixture.connect()?;
         expect_ok(&mut resp, &["ACTION.SUBMIT", OPEN])?;
         Ok(Self { resp })

@@ -2,7 +2,7 @@
 
 use std::{io, time::Instant};
 
-use agenix_harness::resp::{Reply, Resp, unexpected};
+use agenix_harness::resp::{Resp, RespReply, unexpected};
 use anyhow::{Context, bail};
 
 use super::number;
@@ -27,15 +27,15 @@ pub(super) fn timed(cycles: usize, mut cycle: impl FnMut() -> anyhow::Result<()>
 /// Claims a job, and returns its id.
 pub(super) fn claim(resp: &mut Resp) -> anyhow::Result<String> {
     match resp.ask(&["RPOP", "queue:ready"])? {
-        Reply::Bulk(job) => Ok(job_id(&job).context("a job has no id")?.to_owned()),
-        Reply::Nil => bail!("there is no job to claim"),
+        RespReply::Bulk(job) => Ok(job_id(&job).context("a job has no id")?.to_owned()),
+        RespReply::Nil => bail!("there is no job to claim"),
         other => Err(unexpected(&other).into()),
     }
 }
 
 pub(super) fn complete(resp: &mut Resp, job_id: &str) -> io::Result<()> {
     match resp.ask(&["JOB.UPDATE", job_id, r#"{"status":"completed"}"#])? {
-        Reply::Line(_ok) => Ok(()),
+        RespReply::Line(_ok) => Ok(()),
         other => Err(unexpected(&other)),
     }
 }

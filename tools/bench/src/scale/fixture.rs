@@ -2,7 +2,7 @@
 
 use std::{io, path::Path};
 
-use agenix_harness::resp::{Reply, Resp, unexpected};
+use agenix_harness::resp::{Resp, RespReply, unexpected};
 use anyhow::{bail, ensure};
 use e2e::{Agq, Lab};
 
@@ -14,13 +14,13 @@ const AGQ: [&str; 6] =
 /// Depth of a pipeline.
 const PIPELINE: usize = 500;
 
-pub(super) struct Fixture {
+pub(super) struct ScaleFixture {
     // Dropped first, because it writes into the directory of the lab.
     pub(super) agq: Agq,
     pub(super) lab: Lab,
 }
 
-impl Fixture {
+impl ScaleFixture {
     pub(super) fn new(bin: &Path) -> Self {
         Self::with_args(bin, &[])
     }
@@ -45,7 +45,7 @@ impl Fixture {
 /// Sends a command that has to be answered with a status line.
 pub(super) fn expect_ok(resp: &mut Resp, command: &[&str]) -> io::Result<()> {
     match resp.ask(command)? {
-        Reply::Line(_ok) => Ok(()),
+        RespReply::Line(_ok) => Ok(()),
         other => Err(unexpected(&other)),
     }
 }
@@ -58,7 +58,7 @@ pub(super) fn submit_all(resp: &mut Resp, command: &str, documents: &[String]) -
         }
         for _ in documents {
             match resp.receive()? {
-                Reply::Line(_ok) => {}
+                RespReply::Line(_ok) => {}
                 other => return Err(unexpected(&other)),
             }
         }
@@ -75,7 +75,7 @@ pub(super) fn register(resp: &mut Resp, id: &str, tools: &str, tags: &str) -> io
 /// Returns the number of ready jobs.
 pub(super) fn ready(resp: &mut Resp) -> anyhow::Result<usize> {
     match resp.ask(&["LLEN", "queue:ready"])? {
-        Reply::Integer(count) => Ok(usize::try_from(count)?),
+        RespReply::Integer(count) => Ok(usize::try_from(count)?),
         other => bail!("agq answered LLEN with {other:?}"),
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use agenix_harness::resp::{Reply, Resp, unexpected};
+use agenix_harness::resp::{Resp, RespReply, unexpected};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ impl JobEvents {
     pub(crate) fn open(address: &str, key: &str) -> io::Result<Self> {
         let mut resp = Resp::open(address, key)?;
         match resp.ask(&["SUBSCRIBE", "job:updates"])? {
-            Reply::Array(_subscribed) => Ok(Self { resp }),
+            RespReply::Array(_subscribed) => Ok(Self { resp }),
             other => Err(unexpected(&other)),
         }
     }
@@ -49,8 +49,8 @@ impl JobEvents {
         let started = Instant::now();
         loop {
             match self.resp.receive() {
-                Ok(Reply::Array(message)) => match message.as_slice() {
-                    [_, _, Reply::Bulk(event)] => return Ok(serde_json::from_str(event)?),
+                Ok(RespReply::Array(message)) => match message.as_slice() {
+                    [_, _, RespReply::Bulk(event)] => return Ok(serde_json::from_str(event)?),
                     other => bail!("agq sent {other:?} instead of an event"),
                 },
                 Ok(other) => return Err(unexpected(&other).into()),
@@ -69,7 +69,7 @@ fn is_timeout(error: &io::Error) -> bool {
 /// Returns the stdout of the last task of a job.
 pub(crate) fn stdout(resp: &mut Resp, job_id: &str) -> anyhow::Result<String> {
     let status: Value = match resp.ask(&["JOB.STATUS", job_id])? {
-        Reply::Bulk(status) => serde_json::from_str(&status)?,
+        RespReply::Bulk(status) => serde_json::from_str(&status)?,
         other => return Err(unexpected(&other).into()),
     };
     Ok(status["stdout"].as_str().with_context(|| format!("job {job_id} has no stdout: {status}"))?.to_owned())

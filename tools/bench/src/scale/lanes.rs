@@ -7,11 +7,11 @@ use agenix_harness::resp::Resp;
 
 use super::{
     SECTION, cycles,
-    fixture::{Fixture, register, submit_all},
+    fixture::{ScaleFixture, register, submit_all},
 };
 use crate::{
-    Programs,
-    comparison::{Better, Comparison},
+    ProgramDirs,
+    comparison::{Better, ContenderComparison},
     cycle::{has_postgres, postgres},
     measure::Bench,
     table::grouped,
@@ -41,15 +41,15 @@ struct LanesFixture {
     jobs: usize,
     resp: Resp,
     // Dropped last.
-    _fixture: Fixture,
+    _fixture: ScaleFixture,
 }
 
-pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
-    measure(bench, "", &|| Fixture::new(&programs.bin))
+pub(super) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
+    measure(bench, "", &|| ScaleFixture::new(&programs.bin))
 }
 
 /// Measures the same with stores in databases of one PostgreSQL.
-pub(super) fn run_on_postgres(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+pub(super) fn run_on_postgres(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     if !has_postgres(bench) {
         bench.skip("lanes on PostgreSQL", "there is no PostgreSQL");
         return Ok(());
@@ -57,12 +57,12 @@ pub(super) fn run_on_postgres(bench: &mut Bench, programs: &Programs) -> anyhow:
     let (cluster, databases) = (postgres::cluster(None), Cell::new(0));
     measure(bench, ", on PostgreSQL", &|| {
         databases.set(databases.get() + 1);
-        Fixture::on_postgres(&programs.bin, &cluster.create(&format!("lanes_{}", databases.get())))
+        ScaleFixture::on_postgres(&programs.bin, &cluster.create(&format!("lanes_{}", databases.get())))
     })
 }
 
 /// Measures all rows, each with a title that ends with `on`, and with stores that `new` opens.
-fn measure(bench: &mut Bench, on: &str, new: &dyn Fn() -> Fixture) -> anyhow::Result<()> {
+fn measure(bench: &mut Bench, on: &str, new: &dyn Fn() -> ScaleFixture) -> anyhow::Result<()> {
     let mut one = LanesFixture::with_labels(new(), 1, 1)?;
     let lanes = grouped(LANES);
     let (mut all, mut fewer) = (
@@ -103,7 +103,7 @@ fn compare(
     let cycles = bench.scaled(1000, 300);
     let title = format!("claim and complete a job of {what}");
     let mut comparison =
-        Comparison::new(title, "µs", Better::Less).with_goal(ONE_LANE, floor, aim).with_note(NOTE);
+        ContenderComparison::new(title, "µs", Better::Less).with_goal(ONE_LANE, floor, aim).with_note(NOTE);
     for (name, fixture) in fixtures {
         comparison = comparison.with(*name, || fixture.cycles(cycles));
     }
@@ -113,7 +113,7 @@ fn compare(
 impl LanesFixture {
     /// Fills `lanes` lanes, each of which needs two labels. The worker has those of the first
     /// `covered` lanes.
-    fn with_labels(fixture: Fixture, lanes: usize, covered: usize) -> anyhow::Result<Self> {
+    fn with_labels(fixture: ScaleFixture, lanes: usize, covered: usize) -> anyhow::Result<Self> {
         let mut fixture = Self::new(fixture, covered)?;
         let plans: Vec<_> = (0..lanes).map(plan).collect();
         submit_all(&mut fixture.resp, "PLAN.SUBMIT", &plans)?;
@@ -124,7 +124,7 @@ impl LanesFixture {
     }
 
     /// Fills lanes each of which has a limit of one running job.
-    fn with_limits(fixture: Fixture) -> anyhow::Result<Self> {
+    fn with_limits(fixture: ScaleFixture) -> anyhow::Result<Self> {
         let mut fixture = Self::new(fixture, 1)?;
         submit_all(&mut fixture.resp, "PLAN.SUBMIT", &[plan(0)])?;
         fixture.actions = vec![action(0, r#","max_running":1"#)];
@@ -133,7 +133,7 @@ impl LanesFixture {
     }
 
     /// Fills lanes whose limits let no further job start. The jobs of cycles have no limit.
-    fn with_saturated_limits(fixture: Fixture) -> anyhow::Result<Self> {
+    fn with_saturated_limits(fixture: ScaleFixture) -> anyhow::Result<Self> {
         let mut fixture = Self::new(fixture, 1)?;
         submit_all(&mut fixture.resp, "PLAN.SUBMIT", &[plan(0)])?;
         let limited = r#"{"plan_id":"lane-0","inputs":[{},{}],"max_running":1}"#;
@@ -145,7 +145,7 @@ impl LanesFixture {
         Ok(fixture)
     }
 
-    fn new(fixture: Fixture, labels: usize) -> anyhow::Result<Self> {
+    fn new(fixture: ScaleFixture, labels: usize) -> anyhow::Result<Self> {
         let mut resp = fixture.connect()?;
         let tags: BTreeSet<String> = (0..labels).flat_map(labels_of).collect();
         let tags: Vec<String> = tags.iter().map(|label| format!(r#""{label}":"yes""#)).collect();

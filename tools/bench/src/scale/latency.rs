@@ -15,13 +15,13 @@ use e2e::Agw;
 
 use super::{
     SECTION,
-    fixture::{Fixture, expect_ok},
+    fixture::{ScaleFixture, expect_ok},
     job_events::{self, JobEvents},
     replay,
 };
 use crate::{
-    Programs,
-    comparison::{Better, Comparison},
+    ProgramDirs,
+    comparison::{Better, ContenderComparison},
     measure::Bench,
 };
 
@@ -35,18 +35,18 @@ const NOTE: &str = "one job at a time on an idle system: from sending ACTION.SUB
     comparison with the 99th percentile, the time of an idle disk for 1 KiB";
 
 /// An idle agq and worker.
-struct Idle {
+struct IdleSystem {
     resp: Resp,
     job_events: JobEvents,
     jobs: usize,
     _agw: Agw,
     // Dropped last.
-    fixture: Fixture,
+    fixture: ScaleFixture,
 }
 
-pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+pub(super) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     let jobs = bench.scaled(200, 100);
-    let mut idle = Idle::start(programs)?;
+    let mut idle = IdleSystem::start(programs)?;
     let p99 = RefCell::new(Vec::new());
     let comparison = title("median", jobs).with_bound(5.0, 2.0).with("agq, agw", || {
         let mut times = idle.times_ms(jobs)?;
@@ -55,16 +55,16 @@ pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
         Ok(percentile(&times, 50))
     });
     bench.compare(SECTION, comparison)?;
-    let (p99, disk) = (p99.into_inner(), Disk::new(&idle.fixture)?);
+    let (p99, disk) = (p99.into_inner(), IdleDisk::new(&idle.fixture)?);
     let comparison = title("99th percentile", jobs).with_bound(25.0, 10.0).with("agq, agw", replay(&p99));
     bench.compare(SECTION, comparison.with("a write and its sync", || disk.p99_ms(jobs)))
 }
 
 /// A file on an idle disk.
-struct Disk(File);
+struct IdleDisk(File);
 
-impl Disk {
-    fn new(fixture: &Fixture) -> anyhow::Result<Self> {
+impl IdleDisk {
+    fn new(fixture: &ScaleFixture) -> anyhow::Result<Self> {
         let file = File::create(fixture.lab.path().join("alone"))?;
         file.set_len(BYTES)?;
         Ok(Self(file))
@@ -85,14 +85,14 @@ impl Disk {
     }
 }
 
-fn title<'a>(which: &str, jobs: usize) -> Comparison<'a> {
-    Comparison::new(format!("submit to process start, {which}, of {jobs} jobs"), "ms", Better::Less)
+fn title<'a>(which: &str, jobs: usize) -> ContenderComparison<'a> {
+    ContenderComparison::new(format!("submit to process start, {which}, of {jobs} jobs"), "ms", Better::Less)
         .with_note(NOTE)
 }
 
-impl Idle {
-    fn start(programs: &Programs) -> anyhow::Result<Self> {
-        let fixture = Fixture::new(&programs.bin);
+impl IdleSystem {
+    fn start(programs: &ProgramDirs) -> anyhow::Result<Self> {
+        let fixture = ScaleFixture::new(&programs.bin);
         fixture.lab.submit_plan(&fixture.agq, PLAN);
         let agw = fixture.lab.agw(&fixture.agq, "worker", &["--max-concurrent-jobs", "2"]);
         let job_events = JobEvents::open(&fixture.agq.address(), fixture.lab.key())?;

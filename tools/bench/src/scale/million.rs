@@ -8,12 +8,12 @@ use e2e::Lab;
 
 use super::{
     SECTION,
-    fixture::{Fixture, expect_ready},
+    fixture::{ScaleFixture, expect_ready},
     number, replay,
 };
 use crate::{
-    Programs,
-    comparison::{Better, Comparison},
+    ProgramDirs,
+    comparison::{Better, ContenderComparison},
     load::process_stats,
     measure::Bench,
     table::grouped,
@@ -29,7 +29,7 @@ struct Accepted {
     peak_mb: Option<f64>,
 }
 
-pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+pub(super) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     let inputs = bench.scaled(MILLION, QUICK);
     let mut lines = String::new();
     for n in 0..inputs {
@@ -41,7 +41,7 @@ pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
     let share = number(inputs) / number(MILLION);
     let title = format!("action of {} inputs", grouped(inputs));
     let runs = RefCell::new(Vec::new());
-    let comparison = Comparison::new(format!("{title} accepted"), "s", Better::Less)
+    let comparison = ContenderComparison::new(format!("{title} accepted"), "s", Better::Less)
         .with_bound(30.0 * share, 10.0 * share)
         .with_note("from the start of agx to its exit, on an empty agq; each chunk is durable")
         .with("agx, agq", || {
@@ -61,12 +61,13 @@ fn memory(bench: &mut Bench, title: &str, runs: &[Accepted]) -> anyhow::Result<(
         bench.skip(&format!("{title}, memory"), "only Linux shows the memory of a process");
         return Ok(());
     };
-    let comparison = Comparison::new(format!("{title}, memory of agq for a job"), "bytes", Better::Less)
-        .with_bound(1000.0, 200.0)
-        .with_note("of the same runs: growth of agq's memory with all jobs queued, including caches")
-        .with("agq", replay(&per_job));
+    let comparison =
+        ContenderComparison::new(format!("{title}, memory of agq for a job"), "bytes", Better::Less)
+            .with_bound(1000.0, 200.0)
+            .with_note("of the same runs: growth of agq's memory with all jobs queued, including caches")
+            .with("agq", replay(&per_job));
     bench.compare(SECTION, comparison)?;
-    let comparison = Comparison::new(format!("{title}, peak memory of agq"), "MB", Better::Less)
+    let comparison = ContenderComparison::new(format!("{title}, peak memory of agq"), "MB", Better::Less)
         .with_bound(1000.0, 1000.0)
         .with_note("of the same runs")
         .with("agq", replay(&peaks));
@@ -74,7 +75,7 @@ fn memory(bench: &mut Bench, title: &str, runs: &[Accepted]) -> anyhow::Result<(
 }
 
 fn accept(bin: &Path, lines: &Path, inputs: usize) -> anyhow::Result<Accepted> {
-    let fixture = Fixture::new(bin);
+    let fixture = ScaleFixture::new(bin);
     let pid = fixture.agq.pid();
     let before = process_stats::resident_mb(pid);
     let lines = lines.to_str().context("the name of the temporary directory is not UTF-8")?;

@@ -10,12 +10,12 @@ use super::{
     SECTION,
     bulk::Bulk,
     cycles,
-    fixture::{Fixture, expect_ready},
+    fixture::{ScaleFixture, expect_ready},
     number, reopen,
 };
 use crate::{
-    Programs,
-    comparison::{Better, Comparison},
+    ProgramDirs,
+    comparison::{Better, ContenderComparison},
     load::process_stats,
     measure::Bench,
     table::grouped,
@@ -37,20 +37,20 @@ const QUICK_NOTE: &str = "a quick run queues 100,000 jobs instead of 5,000,000; 
 const MEMORY_NOTE: &str = "measured once, with all jobs queued: growth of agq's memory, including caches";
 
 /// An agq with a long queue.
-struct Queue {
+struct LongQueue {
     length: usize,
-    fixture: Fixture,
+    fixture: ScaleFixture,
     bulk: Bulk,
     resp: Resp,
     /// Growth of the memory of agq for each job.
     bytes_per_job: Option<f64>,
 }
 
-pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+pub(super) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     let levels: &[usize] = if bench.is_quick { &QUICK_LEVELS } else { &LEVELS };
     let mut queues = levels
         .iter()
-        .map(|&length| Queue::fill(&programs.bin, length))
+        .map(|&length| LongQueue::fill(&programs.bin, length))
         .collect::<anyhow::Result<Vec<_>>>()?;
     compare_cycles(bench, &mut queues)?;
     memory(bench, &queues)?;
@@ -58,20 +58,23 @@ pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
     restart(bench, longest)
 }
 
-fn compare_cycles(bench: &mut Bench, queues: &mut [Queue]) -> anyhow::Result<()> {
+fn compare_cycles(bench: &mut Bench, queues: &mut [LongQueue]) -> anyhow::Result<()> {
     let longest = grouped(queues[0].length);
     let note = if bench.is_quick { QUICK_NOTE } else { NOTE };
-    let mut comparison =
-        Comparison::new(format!("claim and complete a job while {longest} are queued"), "µs", Better::Less)
-            .with_goal(FEW_QUEUED, 0.5, 0.77)
-            .with_note(note);
+    let mut comparison = ContenderComparison::new(
+        format!("claim and complete a job while {longest} are queued"),
+        "µs",
+        Better::Less,
+    )
+    .with_goal(FEW_QUEUED, 0.5, 0.77)
+    .with_note(note);
     for queue in queues {
         comparison = comparison.with(format!("{} queued", grouped(queue.length)), move || queue.cycles());
     }
     bench.compare(SECTION, comparison)
 }
 
-fn memory(bench: &mut Bench, queues: &[Queue]) -> anyhow::Result<()> {
+fn memory(bench: &mut Bench, queues: &[LongQueue]) -> anyhow::Result<()> {
     let title = "memory of agq for each of many queued jobs";
     // The memory of a thousand jobs is below the noise.
     let long = queues.iter().filter(|queue| queue.length > FEW);
@@ -80,8 +83,9 @@ fn memory(bench: &mut Bench, queues: &[Queue]) -> anyhow::Result<()> {
         bench.skip(title, "only Linux shows the memory of a process");
         return Ok(());
     };
-    let mut comparison =
-        Comparison::new(title, "bytes", Better::Less).with_bound(1000.0, 200.0).with_note(MEMORY_NOTE);
+    let mut comparison = ContenderComparison::new(title, "bytes", Better::Less)
+        .with_bound(1000.0, 200.0)
+        .with_note(MEMORY_NOTE);
     for (length, bytes) in grown {
         // A figure has to be positive, and memory may have shrunk.
         comparison = comparison.with(format!("{} queued", grouped(length)), move || Ok(bytes.max(1.0)));
@@ -89,19 +93,19 @@ fn memory(bench: &mut Bench, queues: &[Queue]) -> anyhow::Result<()> {
     bench.compare(SECTION, comparison)
 }
 
-fn restart(bench: &mut Bench, queue: Queue) -> anyhow::Result<()> {
-    let Queue { length, mut fixture, .. } = queue;
+fn restart(bench: &mut Bench, queue: LongQueue) -> anyhow::Result<()> {
+    let LongQueue { length, mut fixture, .. } = queue;
     let title = format!("restart after SIGKILL with {} jobs queued", grouped(length));
-    let comparison = Comparison::new(title, "s", Better::Less)
+    let comparison = ContenderComparison::new(title, "s", Better::Less)
         .with("agq", || reopen::restart(&mut fixture))
         .with_note("killed directly after an acknowledgement; the files are in the page cache");
     bench.compare(SECTION, comparison)
 }
 
-impl Queue {
+impl LongQueue {
     fn fill(bin: &Path, length: usize) -> anyhow::Result<Self> {
         println!("  queueing {} jobs", grouped(length));
-        let fixture = Fixture::new(bin);
+        let fixture = ScaleFixture::new(bin);
         let mut bulk = Bulk::open(&fixture)?;
         let mut resp = fixture.connect()?;
         let before = process_stats::resident_mb(fixture.agq.pid());

@@ -7,11 +7,11 @@ use anyhow::ensure;
 use super::{
     SECTION,
     bulk::Bulk,
-    fixture::{Fixture, expect_ok, ready},
+    fixture::{ScaleFixture, expect_ok, ready},
 };
 use crate::{
-    Programs,
-    comparison::{Better, Comparison},
+    ProgramDirs,
+    comparison::{Better, ContenderComparison},
     measure::Bench,
 };
 
@@ -23,21 +23,22 @@ const LAST: &str = r#"{"plan_id":"nothing","inputs":[{}]}"#;
 const NOTE: &str = "from the start of the process to its line with the address; killed directly after an \
     acknowledgement; each input has 4 KiB of random letters; the files are in the page cache";
 
-pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+pub(super) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     let megabytes = bench.scaled(4000, 500);
     println!("  storing {megabytes} MB of inputs");
-    let mut fixture = Fixture::new(&programs.bin);
+    let mut fixture = ScaleFixture::new(&programs.bin);
     fill(&fixture, megabytes * 1_000_000)?;
-    let comparison = Comparison::new(format!("restart after SIGKILL with {megabytes} MB"), "s", Better::Less)
-        .with_bound(1.0, 0.2)
-        .with_note(NOTE)
-        .with("agq", || restart(&mut fixture));
+    let comparison =
+        ContenderComparison::new(format!("restart after SIGKILL with {megabytes} MB"), "s", Better::Less)
+            .with_bound(1.0, 0.2)
+            .with_note(NOTE)
+            .with("agq", || restart(&mut fixture));
     bench.compare(SECTION, comparison)
 }
 
 /// Kills agq after an acknowledgement and starts it again. Returns the seconds until it listens. A
 /// missing job is an error.
-pub(super) fn restart(fixture: &mut Fixture) -> anyhow::Result<f64> {
+pub(super) fn restart(fixture: &mut ScaleFixture) -> anyhow::Result<f64> {
     let mut resp = fixture.connect()?;
     let before = ready(&mut resp)?;
     expect_ok(&mut resp, &["ACTION.SUBMIT", LAST])?;
@@ -53,7 +54,7 @@ pub(super) fn restart(fixture: &mut Fixture) -> anyhow::Result<f64> {
     Ok(took.as_secs_f64())
 }
 
-fn fill(fixture: &Fixture, bytes: usize) -> anyhow::Result<()> {
+fn fill(fixture: &ScaleFixture, bytes: usize) -> anyhow::Result<()> {
     let mut rng = fastrand::Rng::with_seed(7);
     // Each input is cut out of these letters at a random position, so that inputs differ.
     let letters: String = (0..1024 * INPUT).map(|_| rng.alphanumeric()).collect();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agenix_harness::resp::{Reply, Resp, unexpected};
+use agenix_harness::resp::{Resp, RespReply, unexpected};
 use anyhow::Context;
 use e2e::{Agq, Lab};
 
@@ -11,8 +11,8 @@ use super::{
     fixture::{expect_ok, register},
 };
 use crate::{
-    Programs,
-    comparison::{Better, Comparison},
+    ProgramDirs,
+    comparison::{Better, ContenderComparison},
     measure::Bench,
     table::grouped,
 };
@@ -42,12 +42,12 @@ struct SharesFixture {
     _lab: Lab,
 }
 
-pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+pub(super) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     let backlog = bench.scaled(BACKLOG, QUICK);
     let mut behind = SharesFixture::new(&programs.bin, backlog)?;
     let mut alone = SharesFixture::new(&programs.bin, 0)?;
     let title = format!("95th of {FEW} jobs of a key behind {} of another", grouped(backlog));
-    let comparison = Comparison::new(title, "ms", Better::Less)
+    let comparison = ContenderComparison::new(title, "ms", Better::Less)
         .with_goal("no other jobs", 0.4, 0.5)
         .with_note(NOTE)
         .with("fair shares", || behind.wait())
@@ -119,7 +119,7 @@ impl SharesFixture {
     /// Claims a job. Returns its id, and true if it is one of `action`.
     fn claim(&mut self, action: &str) -> anyhow::Result<(String, bool)> {
         let job = match self.worker.ask(&["BRPOP", "queue:ready", "10"])? {
-            Reply::Bulk(job) => job,
+            RespReply::Bulk(job) => job,
             other => return Err(unexpected(&other).into()),
         };
         let job: serde_json::Value = serde_json::from_str(&job)?;

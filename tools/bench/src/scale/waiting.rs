@@ -6,11 +6,11 @@ use agenix_harness::resp::Resp;
 
 use super::{
     SECTION, cycles,
-    fixture::{Fixture, expect_ok, register},
+    fixture::{ScaleFixture, expect_ok, register},
 };
 use crate::{
-    Programs,
-    comparison::{Better, Comparison},
+    ProgramDirs,
+    comparison::{Better, ContenderComparison},
     measure::Bench,
     table::grouped,
 };
@@ -25,25 +25,28 @@ struct WaitingFixture {
     resp: Resp,
     _waiting: Vec<Resp>,
     // Dropped last.
-    _fixture: Fixture,
+    _fixture: ScaleFixture,
 }
 
-pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+pub(super) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
     let cycles = bench.scaled(1000, 300);
     let (mut full, mut empty) =
         (WaitingFixture::new(&programs.bin, WAITING)?, WaitingFixture::new(&programs.bin, 0)?);
     let waiting = format!("{} workers wait", grouped(WAITING));
-    let comparison =
-        Comparison::new(format!("submit, claim and complete a job while {waiting}"), "µs", Better::Less)
-            .with_note(NOTE)
-            .with(waiting, || full.cycles(cycles))
-            .with("no waiting workers", || empty.cycles(cycles));
+    let comparison = ContenderComparison::new(
+        format!("submit, claim and complete a job while {waiting}"),
+        "µs",
+        Better::Less,
+    )
+    .with_note(NOTE)
+    .with(waiting, || full.cycles(cycles))
+    .with("no waiting workers", || empty.cycles(cycles));
     bench.compare(SECTION, comparison)
 }
 
 impl WaitingFixture {
     fn new(bin: &Path, waiting: usize) -> anyhow::Result<Self> {
-        let fixture = Fixture::new(bin);
+        let fixture = ScaleFixture::new(bin);
         let mut resp = fixture.connect()?;
         let waiting = (0..waiting).map(|n| wait(&fixture, n)).collect::<io::Result<_>>()?;
         register(&mut resp, "worker", "true", "")?;
@@ -61,7 +64,7 @@ impl WaitingFixture {
 }
 
 /// Connects a worker that waits for a job, and never gets one.
-fn wait(fixture: &Fixture, n: usize) -> io::Result<Resp> {
+fn wait(fixture: &ScaleFixture, n: usize) -> io::Result<Resp> {
     let mut resp = fixture.connect()?;
     register(&mut resp, &format!("waiting-{n}"), "other", "")?;
     resp.send(&["BRPOP", "queue:ready", "0"])?;

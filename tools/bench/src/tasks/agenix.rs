@@ -8,7 +8,7 @@ use e2e::{Agq, Agw};
 
 use super::{
     SLOTS,
-    workspace::{Work, Workspace},
+    workspace::{TaskKind, Workspace},
 };
 use crate::measure::per_second;
 
@@ -62,7 +62,7 @@ impl Agenix {
         Ok(())
     }
 
-    pub(super) fn run(&self, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+    pub(super) fn run(&self, workspace: &Workspace, work: TaskKind, count: usize) -> anyhow::Result<f64> {
         let list = workspace.list(work, count)?.display().to_string();
         let action = format!("action-{}", self.actions.replace(self.actions.get() + 1));
         let mut agx = workspace.lab.command("agx");

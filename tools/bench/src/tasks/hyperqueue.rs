@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{
     HYPERQUEUE, SLOTS,
     daemon::Daemon,
-    workspace::{Work, Workspace},
+    workspace::{TaskKind, Workspace},
 };
 
 pub(super) struct HyperQueue {
@@ -46,7 +46,7 @@ impl HyperQueue {
         Ok(Self { _worker: worker, _server: server, hq, directory })
     }
 
-    pub(super) fn run(&self, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+    pub(super) fn run(&self, workspace: &Workspace, work: TaskKind, count: usize) -> anyhow::Result<f64> {
         // The tasks append to the file by its name, because files of HyperQueue itself would cost
         // more.
         drop(workspace.results_file()?);
@@ -56,8 +56,8 @@ impl HyperQueue {
             .args(["--stdout", "none", "--stderr", "none", "--wait", "--"])
             .current_dir(workspace.lab.path());
         match work {
-            Work::True => submit.args(["true", "word"]),
-            Work::Count => submit.args(["sh", "-c", &workspace.appending_line()]),
+            TaskKind::True => submit.args(["true", "word"]),
+            TaskKind::Count => submit.args(["sh", "-c", &workspace.appending_line()]),
         };
         workspace.rate(work, count, || {
             let output = submit.output().with_context(|| format!("{HYPERQUEUE} cannot be started"))?;

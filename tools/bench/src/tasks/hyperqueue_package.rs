@@ -13,7 +13,7 @@ use anyhow::{Context, ensure};
 
 use super::{
     python,
-    workspace::{Work, Workspace},
+    workspace::{TaskKind, Workspace},
 };
 
 /// Script that enters the namespace. The host name has to resolve, because the client connects by
@@ -28,11 +28,11 @@ impl HyperQueuePackage {
     /// Runs one task, to check that the package works.
     pub(super) fn start(packages: PathBuf, workspace: &Workspace) -> anyhow::Result<Self> {
         let package = Self { packages };
-        package.run(workspace, Work::True, 1)?;
+        package.run(workspace, TaskKind::True, 1)?;
         Ok(package)
     }
 
-    pub(super) fn run(&self, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+    pub(super) fn run(&self, workspace: &Workspace, work: TaskKind, count: usize) -> anyhow::Result<f64> {
         // The tasks append to the file by its name, because files of HyperQueue itself would cost
         // more.
         drop(workspace.results_file()?);
@@ -48,8 +48,8 @@ impl HyperQueuePackage {
             .current_dir(workspace.lab.path())
             .stdin(Stdio::null());
         match work {
-            Work::True => run.args(["true", "word"]),
-            Work::Count => run.args(["sh", "-c", &workspace.appending_line()]),
+            TaskKind::True => run.args(["true", "word"]),
+            TaskKind::Count => run.args(["sh", "-c", &workspace.appending_line()]),
         };
         let output = run.output().context("cannot start unshare, which makes the network namespace")?;
         let why = String::from_utf8_lossy(&output.stderr);

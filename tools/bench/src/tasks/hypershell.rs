@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     SLOTS, shell,
-    workspace::{Work, Workspace},
+    workspace::{TaskKind, Workspace},
 };
 
 pub(super) struct HyperShell {
@@ -21,14 +21,14 @@ impl HyperShell {
     /// Runs one task, to check that the package works.
     pub(super) fn start(packages: &Path, workspace: &Workspace) -> anyhow::Result<Self> {
         let hypershell = Self { packages: packages.to_owned() };
-        hypershell.run(workspace, Work::True, 1)?;
+        hypershell.run(workspace, TaskKind::True, 1)?;
         Ok(hypershell)
     }
 
-    pub(super) fn run(&self, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+    pub(super) fn run(&self, workspace: &Workspace, work: TaskKind, count: usize) -> anyhow::Result<f64> {
         let template = match work {
-            Work::True => "true {}",
-            Work::Count => "sort {} | uniq -c",
+            TaskKind::True => "true {}",
+            TaskKind::Count => "sort {} | uniq -c",
         };
         // The port is free again when the listener is dropped.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();

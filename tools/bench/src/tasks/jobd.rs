@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{
     SLOTS,
     daemon::Daemon,
-    workspace::{Work, Workspace},
+    workspace::{TaskKind, Workspace},
 };
 
 /// Programs that the worker finds. Without `systemd-run`, the worker starts a task by itself
@@ -25,11 +25,11 @@ pub(super) struct Jobd {
     // Dropped first.
     _worker: Daemon,
     _broker: Daemon,
-    client: Client,
+    client: JobdClient,
 }
 
 /// Client, and the environment that it shares with the servers.
-struct Client {
+struct JobdClient {
     /// The interpreter itself, because a wrapper on PATH may need a shell.
     python: PathBuf,
     packages: PathBuf,
@@ -50,7 +50,7 @@ impl Jobd {
             let path = tools::on_path(program).with_context(|| format!("{program} is not on PATH"))?;
             std::os::unix::fs::symlink(path, home.join("bin").join(program))?;
         }
-        let client = Client { python: interpreter()?, packages: packages.to_owned(), port };
+        let client = JobdClient { python: interpreter()?, packages: packages.to_owned(), port };
         let mut broker = client.command("jobd", workspace);
         broker
             .env("JOBD_CONFIG_DIR", home.join("config"))
@@ -67,19 +67,19 @@ impl Jobd {
         let worker = Daemon::start("jobd-worker", workspace, worker)?;
         let jobd = Self { _worker: worker, _broker: broker, client };
         // An array has at least two jobs.
-        jobd.run(workspace, Work::True, 2)?;
+        jobd.run(workspace, TaskKind::True, 2)?;
         Ok(jobd)
     }
 
-    pub(super) fn run(&self, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+    pub(super) fn run(&self, workspace: &Workspace, work: TaskKind, count: usize) -> anyhow::Result<f64> {
         // The tasks append to the file by its name.
         drop(workspace.results_file()?);
         let line = workspace.appending_line();
         let members = count.to_string();
         let mut submit = vec!["submit", "--project", "bench", "--no-eta", "--count", &members, "--"];
         match work {
-            Work::True => submit.extend(["true", "{i}"]),
-            Work::Count => submit.extend(["sh", "-c", &line]),
+            TaskKind::True => submit.extend(["true", "{i}"]),
+            TaskKind::Count => submit.extend(["sh", "-c", &line]),
         }
         workspace.rate(work, count, || {
             let submitted: Value = serde_json::from_str(&self.job(workspace, &submit)?)?;
@@ -97,7 +97,7 @@ impl Jobd {
     }
 }
 
-impl Client {
+impl JobdClient {
     /// Returns a program of the package, which knows the broker and the key of the workspace.
     fn command(&self, program: &str, workspace: &Workspace) -> Command {
         let mut command = Command::new(&self.python);

@@ -10,11 +10,11 @@ use std::{
 
 use anyhow::{anyhow, ensure};
 
-use super::workspace::{Work, Workspace};
+use super::workspace::{TaskKind, Workspace};
 
 const THREADS: usize = 2;
 
-pub(super) fn run(workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+pub(super) fn run(workspace: &Workspace, work: TaskKind, count: usize) -> anyhow::Result<f64> {
     let results = workspace.results_file()?;
     workspace.rate(work, count, || {
         thread::scope(|scope| {
@@ -34,9 +34,9 @@ pub(super) fn run(workspace: &Workspace, work: Work, count: usize) -> anyhow::Re
     })
 }
 
-fn one(argument: &str, work: Work, results: &File) -> anyhow::Result<()> {
+fn one(argument: &str, work: TaskKind, results: &File) -> anyhow::Result<()> {
     match work {
-        Work::True => {
+        TaskKind::True => {
             let status = Command::new("true")
                 .arg(argument)
                 .stdin(Stdio::null())
@@ -44,7 +44,7 @@ fn one(argument: &str, work: Work, results: &File) -> anyhow::Result<()> {
                 .status()?;
             ensure!(status.success(), "true ended with {status}");
         }
-        Work::Count => {
+        TaskKind::Count => {
             let (from_sort, to_uniq) = io::pipe()?;
             let mut sort = Command::new("sort").arg(argument).stdin(Stdio::null()).stdout(to_uniq).spawn()?;
             let uniq = Command::new("uniq").arg("-c").stdin(from_sort).stdout(results.try_clone()?).status();

@@ -11,17 +11,17 @@ use std::{
     time::Duration,
 };
 
-use agenix_harness::report::{Report, must, root};
+use agenix_harness::report::{RunReport, must, root};
 use anyhow::{Context, ensure};
 
 use super::{
     CELERY, RQ, SLOTS,
     daemon::Daemon,
-    workspace::{Work, Workspace},
+    workspace::{TaskKind, Workspace},
 };
 use crate::{
     measure::per_second,
-    redis_server::{Persistence, Redis},
+    redis_server::{Persistence, RedisServer},
 };
 
 /// Packages of pip for one contender.
@@ -64,7 +64,7 @@ pub(super) const JOBD: Packages = Packages {
 
 /// Returns the directory of the packages, which are installed if they are missing. Returns `None`
 /// if that fails.
-pub(super) fn packages(report: &mut Report, tools: &Path, packages: &Packages) -> Option<PathBuf> {
+pub(super) fn packages(report: &mut RunReport, tools: &Path, packages: &Packages) -> Option<PathBuf> {
     let Packages { name, home, requirements, installed } = packages;
     let directory = tools.join(home);
     if installed.iter().all(|file| directory.join(file).is_file()) {
@@ -103,7 +103,7 @@ pub(super) fn rate(count: usize, output: &[u8]) -> anyhow::Result<f64> {
 pub(super) struct Team {
     // Dropped first.
     _workers: Vec<Daemon>,
-    _redis: Redis,
+    _redis: RedisServer,
     url: String,
     path: OsString,
     script: &'static str,
@@ -145,7 +145,7 @@ impl Team {
     ) -> anyhow::Result<Self> {
         let path = env::join_paths([packages.to_owned(), root().join("tools/bench/assets/python")])?;
         let directory = workspace.lab.path().join(format!("{name}-redis"));
-        let redis = Redis::start(tools, &directory, workspace.lab.key(), Persistence::Always)?;
+        let redis = RedisServer::start(tools, &directory, workspace.lab.key(), Persistence::Always)?;
         let url = format!("redis://:{}@127.0.0.1:{}/0", workspace.lab.key(), redis.port());
         let workers = modules.iter().enumerate().map(|(number, module)| {
             let mut worker = python(&url, &path);
@@ -154,11 +154,11 @@ impl Team {
         });
         let team =
             Self { _workers: workers.collect::<anyhow::Result<_>>()?, _redis: redis, url, path, script };
-        team.run(workspace, Work::True, 1)?;
+        team.run(workspace, TaskKind::True, 1)?;
         Ok(team)
     }
 
-    pub(super) fn run(&self, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+    pub(super) fn run(&self, workspace: &Workspace, work: TaskKind, count: usize) -> anyhow::Result<f64> {
         let mut python = python(&self.url, &self.path);
         python
             .arg(root().join("tools/bench/assets/python").join(self.script))

@@ -2,30 +2,30 @@
 
 use std::{fs::File, path::Path, process::Command};
 
-use agenix_harness::{report::Report, tools};
+use agenix_harness::{report::RunReport, tools};
 use anyhow::{Context, ensure};
 
 use super::{
     SLOTS,
-    workspace::{Work, Workspace},
+    workspace::{TaskKind, Workspace},
 };
 
 /// A read-only system with namespaces of its own, which ends with its parent.
 const BUBBLEWRAP: [&str; 8] =
     ["--ro-bind", "/", "/", "--proc", "/proc", "--unshare-all", "--die-with-parent", "--new-session"];
 
-pub(super) fn xargs(workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+pub(super) fn xargs(workspace: &Workspace, work: TaskKind, count: usize) -> anyhow::Result<f64> {
     let mut xargs = Command::new("xargs");
     xargs.args(["-P", SLOTS]);
     match work {
-        Work::True => xargs.args(["-n1", "true"]),
-        Work::Count => xargs.args(["-I{}", "sh", "-c", "sort {} | uniq -c"]),
+        TaskKind::True => xargs.args(["-n1", "true"]),
+        TaskKind::Count => xargs.args(["-I{}", "sh", "-c", "sort {} | uniq -c"]),
     };
     run(&mut xargs, workspace, work, count)
 }
 
 /// Returns true if bubblewrap is installed, and can make its sandbox here.
-pub(super) fn has_bubblewrap(report: &mut Report) -> bool {
+pub(super) fn has_bubblewrap(report: &mut RunReport) -> bool {
     if !tools::debian_program(report, "bwrap", "bubblewrap") {
         return false;
     }
@@ -38,18 +38,20 @@ pub(super) fn has_bubblewrap(report: &mut Report) -> bool {
 }
 
 /// Runs each task in a bubblewrap of its own, without the network.
-pub(super) fn bubblewrap(workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+pub(super) fn bubblewrap(workspace: &Workspace, work: TaskKind, count: usize) -> anyhow::Result<f64> {
     let mut xargs = Command::new("xargs");
     xargs.args(["-P", SLOTS]);
     match work {
-        Work::True => xargs.args(["-n1", "bwrap"]).args(BUBBLEWRAP).arg("true"),
-        Work::Count => xargs.args(["-I{}", "bwrap"]).args(BUBBLEWRAP).args(["sh", "-c", "sort {} | uniq -c"]),
+        TaskKind::True => xargs.args(["-n1", "bwrap"]).args(BUBBLEWRAP).arg("true"),
+        TaskKind::Count => {
+            xargs.args(["-I{}", "bwrap"]).args(BUBBLEWRAP).args(["sh", "-c", "sort {} | uniq -c"])
+        }
     };
     run(&mut xargs, workspace, work, count)
 }
 
 /// Returns true if GNU Parallel is installed. moreutils has another program of the same name.
-pub(super) fn has_parallel(report: &mut Report) -> bool {
+pub(super) fn has_parallel(report: &mut RunReport) -> bool {
     if !tools::debian_program(report, "parallel", "parallel") {
         return false;
     }
@@ -61,13 +63,13 @@ pub(super) fn has_parallel(report: &mut Report) -> bool {
     is_gnu
 }
 
-pub(super) fn parallel(workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+pub(super) fn parallel(workspace: &Workspace, work: TaskKind, count: usize) -> anyhow::Result<f64> {
     let mut parallel = Command::new("parallel");
     // The default directory of GNU Parallel is in the home of the user.
     parallel.env("PARALLEL_HOME", workspace.lab.path()).args(["--will-cite", "-j", SLOTS]);
     match work {
-        Work::True => parallel.args(["true", "{}"]),
-        Work::Count => parallel.arg("sort {} | uniq -c"),
+        TaskKind::True => parallel.args(["true", "{}"]),
+        TaskKind::Count => parallel.arg("sort {} | uniq -c"),
     };
     run(&mut parallel, workspace, work, count)
 }
@@ -76,7 +78,7 @@ pub(super) fn parallel(workspace: &Workspace, work: Work, count: usize) -> anyho
 pub(super) fn run(
     command: &mut Command,
     workspace: &Workspace,
-    work: Work,
+    work: TaskKind,
     count: usize,
 ) -> anyhow::Result<f64> {
     let name = Path::new(command.get_program()).display().to_string();

@@ -7,12 +7,12 @@ use std::{
     process::{Command, Stdio},
 };
 
-use agenix_harness::{report::Report, tools};
+use agenix_harness::{report::RunReport, tools};
 use anyhow::{Context, ensure};
 
 use super::{
     SLOTS, SPOOLER,
-    workspace::{Work, Workspace},
+    workspace::{TaskKind, Workspace},
 };
 
 pub(super) struct Spooler {
@@ -23,7 +23,7 @@ pub(super) struct Spooler {
 
 impl Spooler {
     /// Installs task-spooler if it is missing. Returns true if it is there.
-    pub(super) fn is_installed(report: &mut Report) -> bool {
+    pub(super) fn is_installed(report: &mut RunReport) -> bool {
         tools::on_path("tsp").is_some() || tools::debian_package(report, "tsp", SPOOLER)
     }
 
@@ -34,7 +34,7 @@ impl Spooler {
         Ok(spooler)
     }
 
-    pub(super) fn run(&self, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+    pub(super) fn run(&self, workspace: &Workspace, work: TaskKind, count: usize) -> anyhow::Result<f64> {
         self.tsp(&["-C"])?;
         // The tasks append to the file by its name.
         drop(workspace.results_file()?);
@@ -42,8 +42,8 @@ impl Spooler {
         workspace.rate(work, count, || {
             for number in 0..count {
                 match work {
-                    Work::True => self.tsp(&["-n", "true", &workspace.argument(work, number)])?,
-                    Work::Count => self.tsp(&["-n", "sh", "-c", &line])?,
+                    TaskKind::True => self.tsp(&["-n", "true", &workspace.argument(work, number)])?,
+                    TaskKind::Count => self.tsp(&["-n", "sh", "-c", &line])?,
                 }
             }
             let first = self.tasks.replace(self.tasks.get() + count);

@@ -20,14 +20,14 @@ const WORDS: &str = "pear\napple\nfig\npear\nplum\napple\nquince\npear\nfig\nche
 
 /// Kind of task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum TaskKind {
     /// `true WORD`
     True,
     /// `sort FILE | uniq -c`
     Count,
 }
 
-impl Work {
+impl TaskKind {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::True => "true",
@@ -73,10 +73,10 @@ impl Workspace {
     }
 
     /// Returns the argument of a task: the input file, or any word.
-    pub(super) fn argument(&self, work: Work, number: usize) -> String {
+    pub(super) fn argument(&self, work: TaskKind, number: usize) -> String {
         match work {
-            Work::True => number.to_string(),
-            Work::Count => self.words.clone(),
+            TaskKind::True => number.to_string(),
+            TaskKind::Count => self.words.clone(),
         }
     }
 
@@ -92,7 +92,7 @@ impl Workspace {
     }
 
     /// Returns a file with a line for each task.
-    pub(super) fn list(&self, work: Work, count: usize) -> anyhow::Result<PathBuf> {
+    pub(super) fn list(&self, work: TaskKind, count: usize) -> anyhow::Result<PathBuf> {
         let path = self.lab.path().join(format!("list-{}-{count}", work.id()));
         if !path.exists() {
             let mut lines = String::new();
@@ -117,7 +117,7 @@ impl Workspace {
     /// file of results.
     pub(super) fn rate(
         &self,
-        work: Work,
+        work: TaskKind,
         count: usize,
         run: impl FnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<f64> {
@@ -130,10 +130,10 @@ impl Workspace {
     }
 
     /// Returns an error if `count` tasks should not have written `written` bytes.
-    pub(super) fn check(&self, work: Work, count: usize, written: usize) -> anyhow::Result<()> {
+    pub(super) fn check(&self, work: TaskKind, count: usize, written: usize) -> anyhow::Result<()> {
         let expected = match work {
-            Work::True => 0,
-            Work::Count => count * self.counted,
+            TaskKind::True => 0,
+            TaskKind::Count => count * self.counted,
         };
         ensure!(written == expected, "{count} tasks wrote {written} bytes instead of {expected}");
         Ok(())

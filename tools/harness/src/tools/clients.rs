@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, bail, ensure};
 
 use super::{debian_package, debian_program, succeeds};
-use crate::report::{Report, must, root};
+use crate::report::{RunReport, must, root};
 
 /// Python packages: directory, requirement for pip, and module.
 const PYTHON_PACKAGES: [(&str, &str, &str); 4] = [
@@ -26,7 +26,7 @@ const NEEDED_NODE: u32 = 22;
 
 /// Installs missing clients as far as possible. Returns their directory, which the end-to-end tests
 /// get as `AGENIX_TOOLS`.
-pub fn real_clients(report: &mut Report) -> anyhow::Result<PathBuf> {
+pub fn real_clients(report: &mut RunReport) -> anyhow::Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let tools = std::path::absolute(target)?.join("tools");
     fs::create_dir_all(tools.join("bin")).with_context(|| format!("cannot make {}", tools.display()))?;
@@ -45,7 +45,7 @@ pub fn real_clients(report: &mut Report) -> anyhow::Result<PathBuf> {
 
 /// Links redis-cli and redis-server into `bin`. Debian has both in redis-tools, redis-server by the
 /// name redis-check-rdb. The package redis-server would only add that name, and a service.
-fn redis_programs(report: &mut Report, bin: &Path) {
+fn redis_programs(report: &mut RunReport, bin: &Path) {
     let is_there = |name: &str| succeeds(&bin.join(name), &["--version"]);
     if is_there("redis-cli") && is_there("redis-server") {
         return;
@@ -117,14 +117,14 @@ fn unpacked(bin: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Returns true if there is a Python with pip, which are installed if they are missing.
-fn has_pip(report: &mut Report) -> bool {
+fn has_pip(report: &mut RunReport) -> bool {
     debian_program(report, "python3", "python3")
         && (succeeds(Path::new("python3"), &["-m", "pip", "--version"])
             || debian_package(report, "pip", "python3-pip"))
 }
 
 /// Installs a Python package into a directory of its own.
-fn python_package(report: &mut Report, home: &Path, requirement: &str, module: &str) {
+fn python_package(report: &mut RunReport, home: &Path, requirement: &str, module: &str) {
     if home.join(module).join("__init__.py").is_file() {
         return;
     }
@@ -148,7 +148,7 @@ fn python_package(report: &mut Report, home: &Path, requirement: &str, module: &
 }
 
 /// Installs the packages for Node in the versions of tests/sessions/node/package.json.
-fn node_packages(report: &mut Report, home: &Path) {
+fn node_packages(report: &mut RunReport, home: &Path) {
     match npm_install(home) {
         Ok(false) => {}
         Ok(true) => report.installed(&format!("the packages for Node with npm into {}", relative(home))),
@@ -159,7 +159,7 @@ fn node_packages(report: &mut Report, home: &Path) {
 }
 
 /// Installs a newer Node with npm if the one of the system is too old for the newest clients.
-fn recent_node(report: &mut Report, tools: &Path) {
+fn recent_node(report: &mut RunReport, tools: &Path) {
     let (link_to, home) = (tools.join("bin/node"), tools.join("node-newest"));
     if major_of(&link_to).or_else(|| major_of(Path::new("node"))).is_some_and(|major| major >= NEEDED_NODE) {
         return;
