@@ -11,28 +11,22 @@ use e2e::{Lab, Ran, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::process_of;
+use crate::support::{DownOnDrop, process_of};
 
 /// Runs agx without an address of agq, and with the key of another agq in the environment.
 fn agx(lab: &Lab, args: &[&str]) -> Ran {
-    let mut command: Command = lab.command("agx");
+    Ran::from(command(lab, args).output().unwrap())
+}
+
+fn command(lab: &Lab, args: &[&str]) -> Command {
+    let mut command = lab.command("agx");
     command.env("AGX_HOME", lab.path().join("home")).args(args);
-    Ran::from(command.output().unwrap())
+    command
 }
 
-/// Programs that `agx up` has started, which end with the test.
-struct Up<'l>(&'l Lab, &'static str);
-
-impl Drop for Up<'_> {
-    fn drop(&mut self) {
-        // The programs may have ended already.
-        let _ended = agx(self.0, &["down", self.1]);
-    }
-}
-
-fn up(lab: &Lab) -> Up<'_> {
+fn up(lab: &Lab) -> DownOnDrop {
     let printed = agx(lab, &["up", "--jobs", "2", "--", "--port", "0", "--http", "off"]);
-    let up = Up(lab, "local");
+    let up = DownOnDrop(command(lab, &["down", "local"]));
     let printed = printed.expect(0);
     assert!(printed.out.starts_with("agq ") && printed.out.contains("agx down"), "{}", printed.out);
     up
@@ -124,7 +118,7 @@ fn one_pasted_line_makes_a_worker() {
     let token = line.trim().strip_prefix("agx join ").unwrap();
     assert!(!line.contains(lab.key()), "it is no key that could be taken for a word");
     let joined = agx(&lab, &["join", token, "--jobs", "3"]);
-    let up = Up(&lab, "cluster");
+    let up = DownOnDrop(command(&lab, &["down", "cluster"]));
     let joined = joined.expect(0);
     assert!(joined.out.contains("`agx down cluster` ends it"), "{}", joined.out);
     eventually("the worker is there", || {
@@ -175,7 +169,7 @@ fn join_with_the_key_of_a_worker_needs_its_id() {
     }
     assert_eq!(process_of("agw", &lab.path().join("home")), None, "nothing was started");
     let joined = agx(&lab, &["join", &token, "--worker-id", "w1"]);
-    let _up = Up(&lab, "cluster");
+    let _up = DownOnDrop(command(&lab, &["down", "cluster"]));
     joined.expect(0);
     let workers = lab.agx(&agq, &["worker", "list", "--json"]).expect(0).data();
     assert_eq!((&workers[0]["worker_id"], &workers[0]["state"]), (&"w1".into(), &"active".into()));
@@ -191,7 +185,7 @@ fn worker_that_joins_with_a_sandbox_runs_all_jobs_in_it() {
     let token = token.trim().strip_prefix("agx join ").unwrap();
     agx(&lab, &["join", token, "--sandbox", "--no-worker"]).expect(2);
     let joined = agx(&lab, &["join", token, "--sandbox"]);
-    let up = Up(&lab, "cluster");
+    let up = DownOnDrop(command(&lab, &["down", "cluster"]));
     let joined = joined.expect(0);
     assert!(joined.out.contains("its jobs run in a sandbox with the profile reader\n"), "{}", joined.out);
     let denied = agx(&lab, &["map", "--", "cat", ":::", "/etc/shadow"]).expect(1);

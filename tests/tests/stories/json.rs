@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use e2e::{ChatAnswer, ChatServer, Lab, Ran};
 use serde_json::Value;
 
-use crate::support::plan;
+use crate::support::{DownOnDrop, plan};
 
 /// Returns the kinds of the published schema.
 fn published() -> BTreeSet<String> {
@@ -138,17 +138,6 @@ fn every_kind_that_is_published_is_printed_and_no_other() {
     assert_eq!(seen, published());
 }
 
-/// Programs that `agx up` has started, which end with the test.
-struct Up<'l>(&'l Lab);
-
-impl Drop for Up<'_> {
-    fn drop(&mut self) {
-        // The programs may have ended already.
-        let _ended = self.0.command("agx").arg("down").output();
-    }
-}
-
-/// Collects the kinds of documents of the commands that work without the agq of the lab.
 /// Approves a plan, and rejects another one.
 fn approvals(lab: &Lab, seen: &mut BTreeSet<String>) {
     let policy =
@@ -168,6 +157,7 @@ fn approvals(lab: &Lab, seen: &mut BTreeSet<String>) {
     }
 }
 
+/// Collects the kinds of documents of the commands that work without the agq of the lab.
 fn on_ones_own(lab: &Lab, seen: &mut BTreeSet<String>) {
     let mut see = |args: &[&str]| {
         let ran = Ran::from(lab.command("agx").args(args).arg("--json").output().unwrap()).expect(0);
@@ -177,7 +167,9 @@ fn on_ones_own(lab: &Lab, seen: &mut BTreeSet<String>) {
     let up = Ran::from(
         lab.command("agx").args(["up", "--json", "--", "--port", "0", "--http", "off"]).output().unwrap(),
     );
-    let _up = Up(lab);
+    let mut down = lab.command("agx");
+    down.arg("down");
+    let _up = DownOnDrop(down);
     let address = up.data()["agq"].as_str().unwrap().to_owned();
     see(&["profile", "set", "other", "--agq", "elsewhere:6380"]);
     see(&["profile", "list"]);

@@ -1,4 +1,4 @@
-//! Helpers that several tests share: a raw connection, and plans in one line.
+//! Helpers that several tests share: a raw connection, plans in one line, and `agx down`.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -10,6 +10,17 @@ use std::{
 
 use e2e::{Agq, Lab, eventually};
 use serde_json::Value;
+
+/// `agx down`, which runs when this value is dropped, so that what agx has started ends with the
+/// test.
+pub(crate) struct DownOnDrop(pub(crate) Command);
+
+impl Drop for DownOnDrop {
+    fn drop(&mut self) {
+        // The programs may have ended already.
+        let _ended = self.0.output();
+    }
+}
 
 /// A connection without a client library.
 pub(crate) struct RawConnection {

@@ -11,7 +11,7 @@ use std::{
 use e2e::{Lab, Ran, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::process_of;
+use crate::support::{DownOnDrop, process_of};
 
 /// Pipeline that creates the file `runs`, and runs until the file `go` exists or `runs` is removed.
 const WAITS: &str = "sh -c 'touch runs; until test -e go || ! test -e runs; do sleep 0.02; done; echo $0' {}";
@@ -49,16 +49,6 @@ fn signal(pid: i32, signal: Signal) {
 
 fn pid(child: &Child) -> i32 {
     child.id().cast_signed()
-}
-
-/// Programs that `agx up` started, which end with the test.
-struct Up<'l>(&'l Lab);
-
-impl Drop for Up<'_> {
-    fn drop(&mut self) {
-        // The programs may have ended already.
-        let _ended = ran(agx(self.0, &["down"]));
-    }
 }
 
 const UP: [&str; 6] = ["up", "--", "--port", "0", "--http", "off"];
@@ -138,7 +128,7 @@ fn the_signal_that_ended_a_worker_is_reported() {
 #[test]
 fn of_several_that_start_at_once_one_runs_and_can_be_ended() {
     let lab = Lab::on_files();
-    let _up = Up(&lab);
+    let _up = DownOnDrop(agx(&lab, &["down"]));
     let mut starting = Vec::new();
     for _ in 0..5 {
         let mut up = agx(&lab, &UP);
@@ -161,7 +151,7 @@ fn of_several_that_start_at_once_one_runs_and_can_be_ended() {
 #[test]
 fn supervisor_is_not_blocked_by_a_silent_client() {
     let lab = Lab::on_files();
-    let _up = Up(&lab);
+    let _up = DownOnDrop(agx(&lab, &["down"]));
     ran(agx(&lab, &UP)).expect(0);
     let _silent = UnixStream::connect(home(&lab).join("local/supervisor.sock")).unwrap();
     let agw = process_of("agw", &home(&lab)).unwrap();
@@ -173,7 +163,7 @@ fn supervisor_is_not_blocked_by_a_silent_client() {
 #[test]
 fn what_goes_on_in_the_background_keeps_nothing_open() {
     let lab = Lab::on_files();
-    let _up = Up(&lab);
+    let _up = DownOnDrop(agx(&lab, &["down"]));
     let up = agx(&lab, &UP);
     let mut shell = Command::new("bash");
     // The command substitution $(…) returns only after all writers of its pipe have closed it.
@@ -191,7 +181,7 @@ fn what_goes_on_in_the_background_keeps_nothing_open() {
 fn a_start_that_fails_says_why() {
     let lab = Lab::on_files();
     let mut up = agx(&lab, &UP);
-    let _up = Up(&lab);
+    let _up = DownOnDrop(agx(&lab, &["down"]));
     // AGQ_ADDR must not count as an option of agq.
     up.env("AGQ_ADDR", "127.0.0.1:1");
     let up = ran(up).expect(0);
@@ -239,7 +229,7 @@ fn a_home_that_is_none_and_variables_that_are_empty_say_nothing() {
 #[test]
 fn down_says_what_it_waits_for() {
     let lab = Lab::on_files();
-    let _up = Up(&lab);
+    let _up = DownOnDrop(agx(&lab, &["down"]));
     ran(agx(&lab, &UP)).expect(0);
     let map = started(&lab, agx(&lab, &["map", "--", WAITS, ":::", "a"]));
     let mut down = agx(&lab, &["down"]);
