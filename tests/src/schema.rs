@@ -27,7 +27,7 @@ mod tests {
     use super::hold;
 
     #[test]
-    fn what_is_as_the_schema_says_is_let_through() {
+    fn valid_document_passes() {
         hold(
             "text\n{\"schema\":\"agx/1\",\"kind\":\"job.cancel\",\"data\":{\"job_id\":\"j\"}}\n{\"other\":1}",
         );
@@ -35,13 +35,13 @@ mod tests {
 
     #[test]
     #[should_panic = "the schema does not know this"]
-    fn what_is_not_is_named() {
+    fn unknown_field_is_named() {
         hold(r#"{"schema":"agx/1","kind":"job.cancel","data":{"job":"j"}}"#);
     }
 
     #[test]
     #[should_panic = "the schema does not know this"]
-    fn a_kind_that_nobody_has_published_is_named() {
+    fn unpublished_kind_is_named() {
         hold(r#"{"schema":"agx/1","kind":"job.dance","data":{"job_id":"j"}}"#);
     }
 }

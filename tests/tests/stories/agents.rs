@@ -46,7 +46,7 @@ fn submit(raw: &mut RawConnection, id: &str) {
 }
 
 #[test]
-fn an_agent_sees_its_own_work_and_people_see_whose_it_is() {
+fn agent_sees_its_own_work_and_people_see_whose_it_is() {
     let lab = Lab::new();
     let agq = start(&lab);
     let _agw = lab.agw(&agq, "w9", &["--queues", "agents"]);

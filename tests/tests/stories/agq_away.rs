@@ -9,7 +9,7 @@ use crate::{
 };
 
 #[test]
-fn a_job_that_ends_while_agq_is_away_is_reported_after() {
+fn job_that_ends_while_agq_is_away_is_reported_after() {
     let lab = Lab::new();
     // No heartbeat is sent in time to notice that agq was down.
     let mut agq = lab.agq(&["--heartbeat-interval", "3600"]);
@@ -38,7 +38,7 @@ fn a_job_that_ends_while_agq_is_away_is_reported_after() {
 }
 
 #[test]
-fn a_report_that_is_too_large_for_agq_is_cut_and_accepted() {
+fn report_that_is_too_large_for_agq_is_cut_and_accepted() {
     let lab = Lab::new();
     // No heartbeat is sent in time to notice that agq closed the connection.
     let agq = lab.agq(&["--heartbeat-interval", "3600", "--max-message-bytes", "100000"]);

@@ -43,7 +43,7 @@ fn no_server_and_a_wrong_key_are_exit_code_three() {
 }
 
 #[test]
-fn what_agq_refuses_is_exit_code_four_and_wrong_usage_two() {
+fn refusal_of_agq_is_exit_code_four_and_wrong_usage_two() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &plan("p", "true", &[]));
@@ -70,7 +70,7 @@ fn what_agq_refuses_is_exit_code_four_and_wrong_usage_two() {
 }
 
 #[test]
-fn a_failed_job_is_exit_code_one() {
+fn failed_job_is_exit_code_one() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &[]);
@@ -81,7 +81,7 @@ fn a_failed_job_is_exit_code_one() {
 }
 
 #[test]
-fn a_reader_that_has_gone_is_no_panic() {
+fn reader_that_has_gone_causes_no_panic() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &[]);
@@ -100,7 +100,7 @@ fn a_reader_that_has_gone_is_no_panic() {
 }
 
 #[test]
-fn a_worker_that_may_not_have_its_id_says_so() {
+fn worker_that_may_not_have_its_id_says_so() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _first = lab.agw(&agq, "w1", &[]);
@@ -110,7 +110,7 @@ fn a_worker_that_may_not_have_its_id_says_so() {
 }
 
 #[test]
-fn a_second_agq_on_the_same_data_says_who_has_it() {
+fn second_agq_on_the_same_data_says_who_has_it() {
     let lab = Lab::new();
     let _agq = lab.agq(&[]);
     let data = lab.path().join("data");

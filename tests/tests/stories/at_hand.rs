@@ -11,7 +11,7 @@ use e2e::{Lab, Ran};
 use crate::support::{ended, numbered, only_job, plan};
 
 #[test]
-fn a_pipeline_becomes_a_plan_and_an_edited_one_another() {
+fn pipeline_becomes_a_plan_and_an_edited_one_another() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &[]);
@@ -45,7 +45,7 @@ fn a_pipeline_becomes_a_plan_and_an_edited_one_another() {
 }
 
 #[test]
-fn what_waits_is_explained_cancelled_and_tried_again() {
+fn waiting_job_is_explained_cancelled_and_tried_again() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &plan("p", "true", &[]));
@@ -116,7 +116,7 @@ fn history_shows_the_latest_first_and_diff_what_came_out_differently() {
 }
 
 #[test]
-fn the_doctor_names_what_is_wrong() {
+fn doctor_names_what_is_wrong() {
     let lab = Lab::new();
     let mut agq = lab.agq(&[]);
     let alone = lab.agx(&agq, &["doctor"]).expect(1);
@@ -202,7 +202,7 @@ fn failures_are_printed_as_they_occur_with_the_last_output() {
 }
 
 #[test]
-fn a_slip_in_an_id_is_found_out() {
+fn mistyped_id_is_detected() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &plan("word-count", "wc", &[]));
@@ -252,7 +252,7 @@ fn missing_tools_are_reported_with_the_workers_that_have_them() {
 
 /// The test runs agx on a terminal of its own, because agx asks questions only on a terminal.
 #[test]
-fn a_plan_is_made_by_answering_questions() {
+fn plan_is_made_by_answering_questions() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let agx = lab.bin().join("agx").display().to_string();

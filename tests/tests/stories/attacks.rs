@@ -40,14 +40,14 @@ const ELSEWHERE: [(u8, &str, &str, &str, &str); 3] = [
         "forges lines of a log by line feeds",
         "log_lines",
         include_str!("log_lines.rs"),
-        "the_log_of_a_worker_has_one_line_for_a_refusal_with_line_feeds",
+        "log_of_a_worker_has_one_line_for_a_refusal_with_line_feeds",
     ),
     (
         31,
         "brings code into the dashboard",
         "http::dashboard",
         include_str!("http/dashboard.rs"),
-        "the_page_comes_with_a_strict_policy_and_nothing_else_without_a_session",
+        "dashboard_comes_with_a_strict_policy_and_nothing_else_without_a_session",
     ),
 ];
 

@@ -77,7 +77,7 @@ fn up_is_spoken_to_until_down() {
 }
 
 #[test]
-fn what_is_killed_comes_again() {
+fn killed_program_is_started_again() {
     let lab = Lab::on_files();
     let _up = up(&lab);
     let pid = process_of("agw", &lab.path().join("home")).unwrap();
@@ -90,7 +90,7 @@ fn what_is_killed_comes_again() {
 }
 
 #[test]
-fn a_map_goes_on_when_agq_is_killed() {
+fn map_goes_on_when_agq_is_killed() {
     let lab = Lab::on_files();
     let _up = up(&lab);
     let mut map = lab.command("agx");

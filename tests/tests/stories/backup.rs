@@ -48,7 +48,7 @@ fn write_on(
 }
 
 #[test]
-fn a_backup_of_an_agq_at_work_holds_what_was_acknowledged_and_comes_back() {
+fn backup_of_an_agq_at_work_holds_what_was_acknowledged_and_comes_back() {
     let (lab, other) = (Lab::new(), Lab::new());
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &plan("p", "true", &[]));
@@ -98,7 +98,7 @@ fn a_backup_of_an_agq_at_work_holds_what_was_acknowledged_and_comes_back() {
 }
 
 #[test]
-fn a_damaged_database_is_refused_and_the_backup_takes_its_place() {
+fn damaged_database_is_refused_and_the_backup_takes_its_place() {
     let lab = Lab::new();
     let mut agq = lab.agq(&[]);
     let mut raw = RawConnection::open(&lab, &agq);
@@ -131,7 +131,7 @@ fn a_damaged_database_is_refused_and_the_backup_takes_its_place() {
 }
 
 #[test]
-fn a_backup_that_cannot_be_made_leaves_nothing_behind_and_says_what_to_do() {
+fn backup_that_cannot_be_made_leaves_nothing_behind_and_says_what_to_do() {
     let lab = Lab::new();
     let mut agq = lab.agq(&[]);
     let wrong_key = lab
@@ -149,7 +149,7 @@ fn a_backup_that_cannot_be_made_leaves_nothing_behind_and_says_what_to_do() {
 }
 
 #[test]
-fn a_backup_has_every_large_output_and_one_that_is_incomplete_is_refused() {
+fn backup_has_every_large_output_and_one_that_is_incomplete_is_refused() {
     let (lab, other) = (Lab::on_files(), Lab::on_files());
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &[]);
@@ -192,7 +192,7 @@ fn a_backup_has_every_large_output_and_one_that_is_incomplete_is_refused() {
 }
 
 #[test]
-fn a_backup_says_which_large_output_agq_has_lost_and_keeps_the_others() {
+fn backup_says_which_large_output_agq_has_lost_and_keeps_the_others() {
     let (lab, other) = (Lab::on_files(), Lab::on_files());
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &[]);

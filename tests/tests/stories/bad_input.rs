@@ -34,7 +34,7 @@ fn ten_megabytes_are_fine_and_one_byte_more_is_refused() {
 }
 
 #[test]
-fn a_broken_frame_is_named_after_the_replies_before_it() {
+fn broken_frame_is_named_after_the_replies_before_it() {
     let (lab, agq) = lab();
     let mut raw = RawConnection::open(&lab, &agq);
     raw.send("SET k v\n*1\r\n+PING\r\n");
@@ -44,7 +44,7 @@ fn a_broken_frame_is_named_after_the_replies_before_it() {
 }
 
 #[test]
-fn a_promised_length_takes_no_memory_and_a_cut_frame_does_nothing() {
+fn promised_length_takes_no_memory_and_a_cut_frame_does_nothing() {
     let (lab, agq) = lab();
     let mut raw = RawConnection::open(&lab, &agq);
     raw.send("*3\r\n$3\r\nSET\r\n$4\r\nhalf\r\n$10485000\r\nonly this");
@@ -145,7 +145,7 @@ fn bytes_that_are_no_text_come_back_as_they_were() {
 }
 
 #[test]
-fn a_gigabyte_of_output_comes_back() {
+fn gigabyte_of_output_comes_back() {
     let (lab, agq, job) = run(&plan("p", "head", &["-c", "1000000000", "/dev/zero"]), &[]);
     let result = &job["task_results"][0];
     assert_eq!(
@@ -158,7 +158,7 @@ fn a_gigabyte_of_output_comes_back() {
 }
 
 #[test]
-fn a_task_that_ignores_sigterm_is_killed_with_its_whole_group() {
+fn task_that_ignores_sigterm_is_killed_with_its_whole_group() {
     let script = "trap '' TERM; sleep 1000 & echo $!; wait; while :; do sleep 1; done";
     let plan = format!(
         r#"{{"plan_id":"p","tasks":[{{"task_number":1,"command":"sh","args":["-c","{script}"],"timeout_secs":5}}]}}"#
@@ -175,7 +175,7 @@ fn a_task_that_ignores_sigterm_is_killed_with_its_whole_group() {
 }
 
 #[test]
-fn a_reader_that_stops_early_is_no_failure_between_spooled_tasks() {
+fn reader_that_stops_early_is_no_failure_between_spooled_tasks() {
     let plan = r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"seq","args":["1000000"]},
         {"task_number":2,"command":"head","args":["-1"],"input_from_task":1}]}"#;
     let (_lab, _agq, job) = run(plan, &[]);
@@ -183,7 +183,7 @@ fn a_reader_that_stops_early_is_no_failure_between_spooled_tasks() {
 }
 
 #[test]
-fn a_reader_that_stops_early_fails_a_stream_as_pipefail_does() {
+fn reader_that_stops_early_fails_a_stream_as_pipefail_does() {
     let plan = r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"yes"},
         {"task_number":2,"command":"head","args":["-1"],"input_from_task":1,"stream":true}]}"#;
     let (_lab, _agq, job) = run(plan, &[]);
@@ -192,7 +192,7 @@ fn a_reader_that_stops_early_fails_a_stream_as_pipefail_does() {
 }
 
 #[test]
-fn the_first_failing_task_ends_the_job_with_the_results_so_far() {
+fn first_failing_task_ends_the_job_with_the_results_so_far() {
     let plan = r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"echo","args":["one"]},
         {"task_number":2,"command":"ls","args":["/nowhere"]},{"task_number":3,"command":"touch","args":["never"]}]}"#;
     let (lab, agq, job) = run(plan, &[]);
@@ -204,7 +204,7 @@ fn the_first_failing_task_ends_the_job_with_the_results_so_far() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_a_failed_task() {
+fn directory_that_is_not_there_is_a_failed_task() {
     let plan = r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true","cwd":"/nowhere"}]}"#;
     let (_lab, _agq, job) = run(plan, &[]);
     assert_eq!(job["task_results"][0]["exit_code"], 126);
@@ -213,7 +213,7 @@ fn a_directory_that_is_not_there_is_a_failed_task() {
 }
 
 #[test]
-fn the_session_key_is_not_in_the_environment_of_a_task() {
+fn session_key_is_not_in_the_environment_of_a_task() {
     let (_lab, _agq, job) = run(&plan("p", "env", &[]), &[]);
     assert!(!job["stdout"].as_str().unwrap().contains("AGQ_SESSION_KEY"), "{job}");
 }

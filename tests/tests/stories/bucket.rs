@@ -127,7 +127,7 @@ fn objects_without_a_record_stay_in_a_bucket_after_one_pass_and_others_go_with_t
 }
 
 #[test]
-fn a_job_never_names_an_object_that_a_killed_agq_did_not_publish() {
+fn job_never_names_an_object_that_a_killed_agq_did_not_publish() {
     let s3 = S3::new();
     let proxy = Proxy::start(s3.address(), fastrand::Rng::with_seed(1));
     let lab = s3.known_to(Lab::new(), &proxy.address());
@@ -146,7 +146,7 @@ fn a_job_never_names_an_object_that_a_killed_agq_did_not_publish() {
 }
 
 #[test]
-fn a_job_waits_for_a_bucket_that_is_away_and_reads_say_so() {
+fn job_waits_for_a_bucket_that_is_away_and_reads_say_so() {
     let mut s3 = S3::new();
     let lab = s3.known_to(Lab::new(), &s3.address());
     let agq = lab.agq(&BLOBS);
@@ -296,7 +296,7 @@ fn agq_refuses_a_bucket_that_it_cannot_use() {
 }
 
 #[test]
-fn a_backup_has_the_outputs_of_a_bucket() {
+fn backup_has_the_outputs_of_a_bucket() {
     let s3 = S3::new();
     let lab = s3.known_to(Lab::on_files(), &s3.address());
     let agq = lab.agq(&BLOBS);

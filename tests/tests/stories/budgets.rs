@@ -43,7 +43,7 @@ fn action(id: &str, plan: &str, jobs: usize) -> String {
 }
 
 #[test]
-fn a_budget_refuses_what_does_not_fit_and_shows_what_is_used() {
+fn budget_refuses_what_does_not_fit_and_shows_what_is_used() {
     let lab = Lab::new();
     let agq = lab.agq(&["--config", &keys(&lab, "jobs = 5, plans = 2, cpu_secs = 100")]);
     let mut alice = with_key(&agq, "a");
@@ -104,7 +104,7 @@ fn a_budget_refuses_what_does_not_fit_and_shows_what_is_used() {
 }
 
 #[test]
-fn a_job_waits_for_the_budget_and_jobs_of_others_overtake_it() {
+fn job_waits_for_the_budget_and_jobs_of_others_overtake_it() {
     let lab = Lab::new();
     let agq = lab.agq(&["--config", &keys(&lab, "running = 1")]);
     let _agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "4"]);
@@ -129,7 +129,7 @@ fn a_job_waits_for_the_budget_and_jobs_of_others_overtake_it() {
 }
 
 #[test]
-fn a_job_ends_at_its_share_of_the_output_and_the_reported_bytes_are_booked() {
+fn job_ends_at_its_share_of_the_output_and_the_reported_bytes_are_booked() {
     let lab = Lab::new();
     let agq = lab.agq(&["--config", &keys(&lab, "running = 2, output_bytes = 2000")]);
     let _agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "4"]);

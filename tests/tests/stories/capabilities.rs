@@ -8,7 +8,7 @@ use e2e::{Lab, eventually};
 use crate::support::{ended, only_job, plan};
 
 #[test]
-fn a_worker_without_the_tool_never_gets_the_job() {
+fn worker_without_the_tool_never_gets_the_job() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _without = lab.agw(&agq, "without", &["--tools", "sort,cat,true"]);

@@ -171,7 +171,7 @@ fn redis_cli_listens_to_a_channel() {
 }
 
 #[test]
-fn the_redis_crate() {
+fn redis_crate_works() {
     for query in ["", "?protocol=resp3"] {
         let lab = Lab::new();
         let agq = lab.agq(&[]);
@@ -204,7 +204,7 @@ async fn crate_session(client: &redis::Client) {
 }
 
 #[test]
-fn the_example_for_redis_py() {
+fn example_for_redis_py_works() {
     let (Some(python), Some(library)) = (found::program("python3"), found::library("redis-py-newest")) else {
         return;
     };

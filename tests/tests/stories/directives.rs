@@ -43,7 +43,7 @@ fn worker_state(lab: &Lab, agq: &Agq) -> String {
 }
 
 #[test]
-fn a_cancelled_job_is_killed_and_its_slot_is_free() {
+fn cancelled_job_is_killed_and_its_slot_is_free() {
     let lab = Lab::new();
     let agq = lab.agq(NEVER);
     let agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "1"]);
@@ -63,7 +63,7 @@ fn a_cancelled_job_is_killed_and_its_slot_is_free() {
 }
 
 #[test]
-fn a_cancelled_job_that_will_not_end_is_killed_with_all_that_it_started() {
+fn cancelled_job_that_will_not_end_is_killed_with_all_that_it_started() {
     let lab = Lab::new();
     let agq = lab.agq(NEVER);
     // A job whose claim is no longer valid gets a shorter grace than ordinary tasks.
@@ -81,7 +81,7 @@ fn a_cancelled_job_that_will_not_end_is_killed_with_all_that_it_started() {
 }
 
 #[test]
-fn a_drained_worker_stays_and_takes_jobs_again_when_it_is_resumed() {
+fn drained_worker_stays_and_takes_jobs_again_when_it_is_resumed() {
     let lab = Lab::new();
     let agq = lab.agq(NEVER);
     let agw = lab.agw(&agq, "w1", &[]);
@@ -104,7 +104,7 @@ fn a_drained_worker_stays_and_takes_jobs_again_when_it_is_resumed() {
 }
 
 #[test]
-fn a_terminated_worker_finishes_its_job_and_ends_well() {
+fn terminated_worker_finishes_its_job_and_ends_well() {
     let lab = Lab::new();
     let agq = lab.agq(NEVER);
     let mut agw = lab.agw(&agq, "w1", &[]);
@@ -121,7 +121,7 @@ fn a_terminated_worker_finishes_its_job_and_ends_well() {
 }
 
 #[test]
-fn a_capability_is_proved_by_what_it_answers() {
+fn capability_is_proved_by_what_it_answers() {
     let lab = Lab::new();
     let agq = lab.agq(NEVER);
     let _agw = lab.agw(&agq, "w1", &["--tools", "echo,sh"]);

@@ -5,7 +5,7 @@ use e2e::{Lab, eventually};
 use crate::support::{action, numbered, plan};
 
 #[test]
-fn a_drained_worker_finishes_its_job_and_takes_no_other() {
+fn drained_worker_finishes_its_job_and_takes_no_other() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let script = format!(
@@ -27,7 +27,7 @@ fn a_drained_worker_finishes_its_job_and_takes_no_other() {
 }
 
 #[test]
-fn a_second_signal_ends_the_running_jobs_and_they_go_to_others() {
+fn second_signal_ends_the_running_jobs_and_they_go_to_others() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let script = format!("echo $$ > {}/pid; exec sleep 1000", lab.path().display());

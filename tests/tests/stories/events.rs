@@ -24,7 +24,7 @@ fn event(raw: &mut RawConnection) -> serde_json::Value {
 }
 
 #[test]
-fn a_job_is_followed_from_its_submission_to_its_end() {
+fn job_is_followed_from_its_submission_to_its_end() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &plan("p", "true", &[]));
@@ -78,7 +78,7 @@ fn nothing_comes_after_unsubscribe_was_confirmed() {
 }
 
 #[test]
-fn what_agq_tells_nobody_else_can() {
+fn events_of_agq_are_published_by_agq_alone() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let mut raw = RawConnection::open(&lab, &agq);

@@ -14,7 +14,7 @@ fn lab_with_a_job() -> (Lab, e2e::Agq) {
 const REGISTER: &str = r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["true"]}'"#;
 
 #[test]
-fn a_worker_that_disconnects_while_it_waits_gets_no_job() {
+fn worker_that_disconnects_while_it_waits_gets_no_job() {
     let (lab, agq) = lab_with_a_job();
     let mut waiting = RawConnection::open(&lab, &agq);
     assert!(waiting.ask(REGISTER).starts_with("+OK worker_id=w"));
@@ -27,7 +27,7 @@ fn a_worker_that_disconnects_while_it_waits_gets_no_job() {
 }
 
 #[test]
-fn a_claim_that_was_never_reported_goes_back_when_the_connection_closes() {
+fn claim_that_was_never_reported_goes_back_when_the_connection_closes() {
     let (lab, agq) = lab_with_a_job();
     lab.submit_action(&agq, "p", "a", "[{}]");
     let mut worker = RawConnection::open(&lab, &agq);
@@ -100,7 +100,7 @@ fn jobs_of_one_claim_come_in_their_order_up_to_the_limit_and_go_back_together() 
 }
 
 #[test]
-fn a_claim_that_waits_gets_one_job_and_nothing_once_its_worker_drains() {
+fn claim_that_waits_gets_one_job_and_nothing_once_its_worker_drains() {
     let (lab, agq) = lab_with_a_job();
     let (mut worker, mut other) = (RawConnection::open(&lab, &agq), RawConnection::open(&lab, &agq));
     assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
@@ -116,7 +116,7 @@ fn a_claim_that_waits_gets_one_job_and_nothing_once_its_worker_drains() {
 }
 
 #[test]
-fn a_reported_job_stays_with_its_worker_when_a_connection_closes() {
+fn reported_job_stays_with_its_worker_when_a_connection_closes() {
     let (lab, agq) = lab_with_a_job();
     lab.submit_action(&agq, "p", "a", "[{}]");
     let mut worker = RawConnection::open(&lab, &agq);
@@ -134,7 +134,7 @@ fn a_reported_job_stays_with_its_worker_when_a_connection_closes() {
 }
 
 #[test]
-fn a_connection_that_is_no_worker_gives_its_jobs_back_when_it_closes() {
+fn connection_that_is_no_worker_gives_its_jobs_back_when_it_closes() {
     let (lab, agq) = lab_with_a_job();
     lab.submit_action(&agq, "p", "a", "[{}]");
     let mut nobody = RawConnection::open(&lab, &agq);
@@ -149,7 +149,7 @@ fn a_connection_that_is_no_worker_gives_its_jobs_back_when_it_closes() {
 }
 
 #[test]
-fn what_a_connection_held_goes_back_when_agq_was_killed() {
+fn claims_of_a_connection_go_back_when_agq_was_killed() {
     let (lab, mut agq) = lab_with_a_job();
     lab.submit_action(&agq, "p", "a", "[{}]");
     let mut nobody = RawConnection::open(&lab, &agq);
@@ -165,7 +165,7 @@ fn what_a_connection_held_goes_back_when_agq_was_killed() {
 }
 
 #[test]
-fn a_worker_that_was_unregistered_elsewhere_gets_no_more_jobs() {
+fn worker_that_was_unregistered_elsewhere_gets_no_more_jobs() {
     let (lab, agq) = lab_with_a_job();
     let mut worker = RawConnection::open(&lab, &agq);
     assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
@@ -186,7 +186,7 @@ fn a_worker_that_was_unregistered_elsewhere_gets_no_more_jobs() {
 }
 
 #[test]
-fn a_claim_that_was_the_last_word_of_a_connection_goes_back() {
+fn claim_that_was_the_last_word_of_a_connection_goes_back() {
     let (lab, agq) = lab_with_a_job();
     lab.submit_action(&agq, "p", "a", "[{}]");
     let reply = RawConnection::open(&lab, &agq).send_last("RPOP queue:ready\n");

@@ -55,7 +55,7 @@ fn agq_halts_an_action_while_agx_is_stopped() {
 }
 
 #[test]
-fn an_endless_map_ends_with_the_halt_of_its_action() {
+fn endless_map_ends_with_the_halt_of_its_action() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "2"]);

@@ -52,7 +52,7 @@ fn exit_codes_ask_for_a_retry_for_later_or_for_none() {
 }
 
 #[test]
-fn a_job_that_takes_too_long_fails_is_killed_and_its_worker_is_flagged() {
+fn job_that_takes_too_long_fails_is_killed_and_its_worker_is_flagged() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w", &["--max-concurrent-jobs", "1"]);
@@ -70,7 +70,7 @@ fn a_job_that_takes_too_long_fails_is_killed_and_its_worker_is_flagged() {
 }
 
 #[test]
-fn a_popped_job_that_nobody_starts_goes_to_another() {
+fn popped_job_that_nobody_starts_goes_to_another() {
     let lab = Lab::new();
     let agq = lab.agq(&["--start-timeout", "0.2"]);
     lab.submit_plan(&agq, &script("p", "true", ""));
@@ -85,7 +85,7 @@ fn a_popped_job_that_nobody_starts_goes_to_another() {
 }
 
 #[test]
-fn a_heartbeat_that_names_its_jobs_keeps_them() {
+fn heartbeat_that_names_its_jobs_keeps_them() {
     let lab = Lab::new();
     let agq = lab.agq(&["--start-timeout", "0.2"]);
     lab.submit_plan(&agq, &script("p", "true", ""));
@@ -139,7 +139,7 @@ fn pools_and_queues_choose_the_worker() {
 }
 
 #[test]
-fn the_higher_priority_runs_first_and_what_is_for_later_waits() {
+fn higher_priority_runs_first_and_what_is_for_later_waits() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &script("p", "true", ""));
@@ -189,7 +189,7 @@ impl Hand {
 }
 
 #[test]
-fn a_worker_that_fails_far_more_often_than_others_gets_no_more_jobs_until_it_is_resumed() {
+fn worker_that_fails_far_more_often_than_others_gets_no_more_jobs_until_it_is_resumed() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &script("p", "true", ""));
@@ -211,7 +211,7 @@ fn a_worker_that_fails_far_more_often_than_others_gets_no_more_jobs_until_it_is_
 }
 
 #[test]
-fn a_plan_that_fails_wherever_it_runs_quarantines_nobody() {
+fn plan_that_fails_wherever_it_runs_quarantines_nobody() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let mut raw = RawConnection::open(&lab, &agq);
@@ -250,7 +250,7 @@ fn old_actions_are_forgotten_with_their_last_job() {
 }
 
 #[test]
-fn the_shape_of_brpop_can_be_set_for_clients_that_never_introduce_themselves() {
+fn shape_of_brpop_can_be_set_for_clients_that_never_introduce_themselves() {
     let lab = Lab::new();
     for (shape, expected) in [("pair", "*2"), ("bulk", "$1")] {
         let agq = lab.agq(&["--brpop-reply", shape]);
@@ -261,7 +261,7 @@ fn the_shape_of_brpop_can_be_set_for_clients_that_never_introduce_themselves() {
 }
 
 #[test]
-fn a_client_that_goes_away_behind_a_waiting_pop_loses_nothing() {
+fn client_that_goes_away_behind_a_waiting_pop_loses_nothing() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let mut gone = RawConnection::open(&lab, &agq);
@@ -279,7 +279,7 @@ fn a_client_that_goes_away_behind_a_waiting_pop_loses_nothing() {
 }
 
 #[test]
-fn the_same_submission_is_answered_again_after_its_jobs_were_forgotten_and_its_plan_deleted() {
+fn repeated_submission_is_answered_again_after_its_jobs_were_forgotten_and_its_plan_deleted() {
     let lab = Lab::new();
     let agq = lab.agq(&["--keep-ended-count", "1"]);
     lab.submit_plan(&agq, &script("p", "true", ""));
@@ -299,7 +299,7 @@ fn the_same_submission_is_answered_again_after_its_jobs_were_forgotten_and_its_p
 }
 
 #[test]
-fn an_action_that_is_closed_without_inputs_is_over() {
+fn action_that_is_closed_without_inputs_is_over() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &script("p", "true", ""));
@@ -314,7 +314,7 @@ fn an_action_that_is_closed_without_inputs_is_over() {
 }
 
 #[test]
-fn a_job_that_is_cancelled_and_tried_again_runs_once_at_a_time() {
+fn job_that_is_cancelled_and_tried_again_runs_once_at_a_time() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w", &["--max-concurrent-jobs", "2"]);

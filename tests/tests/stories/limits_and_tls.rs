@@ -24,7 +24,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_unix_socket_is_a_listener_for_its_owner() {
+fn unix_socket_is_a_listener_for_its_owner() {
     let lab = Lab::new();
     let socket = lab.path().join("agq.sock");
     let mut agq = lab.agq(&["--no-tcp", "--socket", "agq.sock"]);
@@ -54,7 +54,7 @@ fn a_unix_socket_is_a_listener_for_its_owner() {
 }
 
 #[test]
-fn the_network_is_no_place_without_tls() {
+fn network_listener_requires_tls() {
     let lab = Lab::new();
     for ip in ["0.0.0.0", "::"] {
         let refused = lab.command("agq").args(["--port", "0", "--bind", ip, "--data-dir", "data"]).output();
@@ -101,7 +101,7 @@ fn keys_change_without_a_connection_being_lost() {
 }
 
 #[test]
-fn a_key_may_stand_there_as_its_hash() {
+fn key_may_be_given_as_its_hash() {
     let lab = Lab::new();
     // The hash is the output of `printf %s KEY | sha256sum`.
     let hash = "2519b49bcf69feac270ac3c8631539e8caed4c7e6a62c6cc5511228a61780745";
@@ -145,7 +145,7 @@ fn wrong_keys_wait_and_right_ones_do_not() {
 }
 
 #[test]
-fn an_address_has_so_many_connections_and_not_one_more() {
+fn address_has_a_maximum_number_of_connections() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-connections-per-ip", "3", "--socket", "agq.sock"]);
     let mut inside: Vec<RawConnection> = (0..3).map(|_| RawConnection::open(&lab, &agq)).collect();
@@ -216,7 +216,7 @@ fn is_let_in(lab: &Lab, agq: &Agq) -> bool {
 }
 
 #[test]
-fn what_was_changed_is_written_down_and_what_was_asked_is_not() {
+fn audit_log_has_changes_and_no_queries() {
     let lab = Lab::new();
     let alice = "a".repeat(64);
     let file = config(&lab, &format!("[clients]\nalice = '{alice}'\n"));
@@ -258,7 +258,7 @@ fn what_was_changed_is_written_down_and_what_was_asked_is_not() {
 }
 
 #[test]
-fn a_command_that_is_never_finished_ends_its_connection() {
+fn command_that_is_never_finished_ends_its_connection() {
     let lab = Lab::new();
     let agq = lab.agq(&["--frame-timeout", "0.2"]);
     for (before, half) in
@@ -289,7 +289,7 @@ fn a_command_that_is_never_finished_ends_its_connection() {
 }
 
 #[test]
-fn who_does_not_log_in_is_closed() {
+fn connection_without_a_login_is_closed() {
     let lab = Lab::new();
     let agq = lab.agq(&["--login-timeout", "0.2"]);
     let mut raw = RawConnection::bare(&agq);
@@ -301,7 +301,7 @@ fn who_does_not_log_in_is_closed() {
 }
 
 #[test]
-fn who_is_too_fast_is_slowed_and_then_refused() {
+fn client_beyond_the_command_rate_is_slowed_and_then_refused() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-commands-per-second", "100"]);
     let mut raw = RawConnection::open(&lab, &agq);

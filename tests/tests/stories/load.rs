@@ -28,7 +28,7 @@ fn keep_a_megabyte(raw: &mut RawConnection) {
 }
 
 #[test]
-fn a_client_that_never_reads_is_cut_off_and_what_it_held_goes_back() {
+fn client_that_never_reads_is_cut_off_and_what_it_held_goes_back() {
     let lab = Lab::new();
     let agq = lab.agq(&["--send-timeout", "0.5"]);
     let (mut deaf, mut other) = (RawConnection::open(&lab, &agq), RawConnection::open(&lab, &agq));
@@ -51,7 +51,7 @@ fn a_client_that_never_reads_is_cut_off_and_what_it_held_goes_back() {
 }
 
 #[test]
-fn a_client_that_reads_late_gets_everything() {
+fn client_that_reads_late_gets_everything() {
     let lab = Lab::new();
     let agq = lab.agq(&["--send-timeout", "0"]);
     let (mut late, mut other) = (RawConnection::open(&lab, &agq), RawConnection::open(&lab, &agq));
@@ -65,7 +65,7 @@ fn a_client_that_reads_late_gets_everything() {
 }
 
 #[test]
-fn a_subscriber_that_is_too_slow_is_cut_off_and_the_publisher_is_not() {
+fn subscriber_that_is_too_slow_is_cut_off_and_the_publisher_is_not() {
     let lab = Lab::new();
     let agq = lab.agq(&["--send-timeout", "0", "--max-commands-per-second", "0"]);
     let (mut slow, mut publisher) = (RawConnection::open(&lab, &agq), RawConnection::open(&lab, &agq));
@@ -102,7 +102,7 @@ fn submit(lab: &Lab, agq: &Agq, text: &str) -> e2e::Ran {
 }
 
 #[test]
-fn a_large_submission_goes_in_pieces_and_may_be_repeated() {
+fn large_submission_goes_in_pieces_and_may_be_repeated() {
     let lab = Lab::new();
     let mut agq = lab.agq(&[]);
     lab.submit_plan(&agq, &plan("p", "echo", &["{{input.line}}"]));
@@ -123,7 +123,7 @@ fn a_large_submission_goes_in_pieces_and_may_be_repeated() {
 }
 
 #[test]
-fn a_submission_that_was_broken_off_goes_on_where_it_was() {
+fn submission_that_was_broken_off_goes_on_where_it_was() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &plan("p", "echo", &["{{input.line}}"]));

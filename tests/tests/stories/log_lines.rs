@@ -34,7 +34,7 @@ fn hostile_server() -> String {
 }
 
 #[test]
-fn the_log_of_a_worker_has_one_line_for_a_refusal_with_line_feeds() {
+fn log_of_a_worker_has_one_line_for_a_refusal_with_line_feeds() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let proxy = Proxy::start(agq.address(), fastrand::Rng::with_seed(1));
@@ -53,7 +53,7 @@ fn the_log_of_a_worker_has_one_line_for_a_refusal_with_line_feeds() {
 }
 
 #[test]
-fn the_last_message_of_a_worker_takes_one_line() {
+fn last_message_of_a_worker_takes_one_line() {
     let lab = Lab::new();
     let mut command = lab.command("agw");
     command.env("AGQ_ADDR", hostile_server()).stdout(Stdio::null());

@@ -32,7 +32,7 @@ fn follow(lab: &Lab, agq: &Agq, args: &[&str]) -> RunningCommand {
 }
 
 #[test]
-fn a_running_job_is_followed_to_its_end_whatever_becomes_of_agq() {
+fn running_job_is_followed_to_its_end_whatever_becomes_of_agq() {
     let lab = Lab::new();
     let mut agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &["--kept-bytes", "100"]);
@@ -64,7 +64,7 @@ fn a_running_job_is_followed_to_its_end_whatever_becomes_of_agq() {
 }
 
 #[test]
-fn a_job_is_followed_from_its_start_also_if_its_worker_is_far_away() {
+fn job_is_followed_from_its_start_also_if_its_worker_is_far_away() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &waiting(&lab, "exit 0"));
@@ -87,7 +87,7 @@ fn a_job_is_followed_from_its_start_also_if_its_worker_is_far_away() {
 }
 
 #[test]
-fn the_jobs_of_an_action_are_distinguished_by_their_inputs() {
+fn jobs_of_an_action_are_distinguished_by_their_inputs() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "2"]);
@@ -114,7 +114,7 @@ fn the_jobs_of_an_action_are_distinguished_by_their_inputs() {
 }
 
 #[test]
-fn an_attempt_that_fails_is_shown_before_the_next_one() {
+fn attempt_that_fails_is_shown_before_the_next_one() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let place = lab.path().display();

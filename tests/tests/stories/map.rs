@@ -115,7 +115,7 @@ fn placeholders_and_sources_are_those_of_gnu_parallel() {
 }
 
 #[test]
-fn an_input_runs_before_the_next_is_there() {
+fn input_runs_before_the_next_is_there() {
     let lab = Lab::on_files();
     let mut child =
         map(&lab, &["--", "echo got"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -131,7 +131,7 @@ fn an_input_runs_before_the_next_is_there() {
 }
 
 #[test]
-fn what_failed_is_tried_again_and_nothing_else() {
+fn failed_inputs_are_tried_again_and_no_others() {
     let lab = Lab::on_files();
     let run = |resume: &[&str]| {
         let args = [
@@ -164,7 +164,7 @@ fn what_failed_is_tried_again_and_nothing_else() {
 }
 
 #[test]
-fn it_ends_early_on_request() {
+fn map_ends_early_on_request() {
     let lab = Lab::on_files();
     let halted = mapped(
         &lab,
@@ -213,7 +213,7 @@ fn it_ends_early_on_request() {
 }
 
 #[test]
-fn a_filter_goes_with_its_reader() {
+fn filter_ends_with_its_reader() {
     let lab = Lab::on_files();
     let mut child = map(&lab, &["--", "sh -c 'echo $0; test $0 = 1 || sleep 1000' {}", ":::", "1", "2", "3"])
         .stdout(Stdio::piped())
@@ -296,7 +296,7 @@ fn errors_are_printed_before_anything_runs() {
 }
 
 #[test]
-fn the_same_command_on_a_cluster_gives_the_same() {
+fn map_on_a_cluster_gives_the_same_output() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let agws = [lab.agw(&agq, "w1", &[]), lab.agw(&agq, "w2", &[])];

@@ -49,7 +49,7 @@ fn numbers(count: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_did_not_run_before_a_halt_is_run_by_resume() {
+fn resume_runs_what_did_not_run_before_a_halt() {
     let lab = Lab::on_files();
     for (halt, log) in [("soon,fail=1", "soon"), ("now,fail=1", "now")] {
         let wait = "test $0 -le 3 || test -e fast || sleep 0.1";
@@ -81,7 +81,7 @@ fn what_did_not_run_before_a_halt_is_run_by_resume() {
 }
 
 #[test]
-fn what_ran_before_a_halt_is_printed_and_logged() {
+fn results_before_a_halt_are_printed_and_logged() {
     let lab = Lab::on_files();
     let args = ["--halt", "soon,success=1", "--joblog", "log", "--", "sh -c 'echo x >> ran; echo $0' {}"];
     let halted = fed(map(&lab, &args), &numbers(1500)).expect(0);
@@ -103,7 +103,7 @@ fn what_ran_before_a_halt_is_printed_and_logged() {
 }
 
 #[test]
-fn a_halt_in_order_does_not_wait_for_the_first() {
+fn halt_in_order_does_not_wait_for_the_first() {
     let lab = Lab::on_files();
     let pipeline = "sh -c 'test $0 = 1 && sleep 1000; test $0 = 2 && exit 7; echo $0' {}";
     let args = ["-k", "-j", "2", "--halt", "now,fail=1", "--joblog", "log", "--", pipeline];
@@ -140,7 +140,7 @@ fn in_order_only_printing_waits_for_the_first() {
 }
 
 #[test]
-fn a_map_in_order_resumes_what_a_closed_reader_did_not_get() {
+fn map_in_order_resumes_what_a_closed_reader_did_not_get() {
     let lab = Lab::on_files();
     let pipeline = "sh -c 'if test $0 = 1; then until test -e go; do sleep 0.02; done; fi; echo $0' {}";
     let inputs: Vec<String> = (1..=20).map(|number| number.to_string()).collect();
@@ -159,7 +159,7 @@ fn a_map_in_order_resumes_what_a_closed_reader_did_not_get() {
 }
 
 #[test]
-fn an_interrupted_map_has_logged_what_ran() {
+fn interrupted_map_has_logged_what_ran() {
     let lab = Lab::on_files();
     let mut command = map(&lab, &["-j", "1", "--joblog", "log", "--", "sh -c 'echo $0 >> ran; echo $0' {}"]);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
@@ -179,7 +179,7 @@ fn an_interrupted_map_has_logged_what_ran() {
 }
 
 #[test]
-fn an_interrupted_map_prints_large_outputs_that_wait_for_the_first() {
+fn interrupted_map_prints_large_outputs_that_wait_for_the_first() {
     let lab = Lab::on_files();
     let pipeline = "sh -c 'test $0 != 1 || exec sleep 1000; seq 100000; touch ended.$0' {}";
     let args = ["-k", "-j", "2", "--joblog", "log", "--", pipeline, ":::", "1", "2", "3"];
@@ -194,7 +194,7 @@ fn an_interrupted_map_prints_large_outputs_that_wait_for_the_first() {
 }
 
 #[test]
-fn an_input_that_cannot_be_one_fails_alone() {
+fn input_that_cannot_be_one_fails_alone() {
     let lab = Lab::on_files();
     let bad = fed(map(&lab, &["-k", "--", "echo"]), b"a\nx\0\nb\n\0c\nd\n").expect(1);
     assert_eq!(bad.out, "a\nb\nd\n");
@@ -227,7 +227,7 @@ fn blocks_that_are_too_large_together_travel_apart() {
 }
 
 #[test]
-fn a_long_input_has_results_of_its_own_and_short_messages() {
+fn long_input_has_results_of_its_own_and_short_messages() {
     let lab = Lab::on_files();
     let long = "x".repeat(300);
     let args = ["--results", "out", "--", "sh -c 'printf %s $0; exit 3' {}", ":::", &long, "a", "b"];
@@ -251,7 +251,7 @@ fn a_long_input_has_results_of_its_own_and_short_messages() {
 }
 
 #[test]
-fn an_output_that_was_cut_is_tried_again() {
+fn output_that_was_cut_is_tried_again() {
     let lab = Lab::on_files();
     let agq = lab.agq(&["--blob-dir", "off"]);
     let _agw = lab.agw(&agq, "w1", &[]);
@@ -296,7 +296,7 @@ fn results_that_retention_has_removed_are_reported_as_lost() {
 }
 
 #[test]
-fn a_map_that_is_left_closes_its_action_and_says_what_was_not_sent() {
+fn map_that_is_left_closes_its_action_and_says_what_was_not_sent() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let agw = lab.agw(&agq, "w1", &[]);
@@ -350,7 +350,7 @@ fn inputs_are_submitted_no_further_ahead_than_a_bound() {
 }
 
 #[test]
-fn the_reason_why_nothing_runs_is_printed() {
+fn reason_why_nothing_runs_is_printed() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let agw = lab.agw(&agq, "w1", &[]);

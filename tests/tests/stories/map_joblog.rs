@@ -11,7 +11,7 @@ fn text(lab: &Lab, file: &str) -> String {
 }
 
 #[test]
-fn a_joblog_goes_on_behind_a_line_that_was_cut_off() {
+fn joblog_goes_on_behind_a_line_that_was_cut_off() {
     let lab = Lab::on_files();
     let run = |log: &str, resume: &[&str], inputs: &[&str]| {
         let args = [&["-k", "--joblog", log], resume, &["--", "echo", ":::"], inputs].concat();
@@ -28,7 +28,7 @@ fn a_joblog_goes_on_behind_a_line_that_was_cut_off() {
 }
 
 #[test]
-fn a_joblog_does_not_replace_other_files_or_the_inputs() {
+fn joblog_does_not_replace_other_files_or_the_inputs() {
     let lab = Lab::on_files();
     lab.file("list", "a\nb\n");
     let run = |args: &[&str]| Ran::from(map(&lab, args).stdin(Stdio::null()).output().unwrap()).expect(2);

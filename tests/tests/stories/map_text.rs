@@ -37,7 +37,7 @@ fn braces_of_other_languages_reach_the_program_as_they_are() {
 }
 
 #[test]
-fn a_terminal_is_shown_what_names_hold_and_does_not_act_on_it() {
+fn terminal_shows_what_names_hold_and_does_not_act_on_it() {
     let lab = Lab::on_files();
     let bad = "x\u{1b}[2J\u{7}\nagx: all jobs completed\u{202e}";
     let failed = mapped(&lab, &["--", "false", ":::", bad]).expect(1).err;
@@ -67,7 +67,7 @@ fn a_terminal_is_shown_what_names_hold_and_does_not_act_on_it() {
 }
 
 #[test]
-fn an_input_becomes_neither_code_nor_an_option() {
+fn input_becomes_neither_code_nor_an_option() {
     let lab = Lab::on_files();
     let inputs = [":::", "$(touch pwned)", "a'b", "[x]", "a;touch pwned2"];
     let refused = mapped(&lab, &[&["--", "sh -c 'echo {}'"], &inputs[..]].concat()).expect(2).err;

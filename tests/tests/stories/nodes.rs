@@ -31,7 +31,7 @@ fn status(lab: &Lab, agq: &Agq, action: &str) -> Value {
 
 /// Checks that a job of one node wakes a waiter at another. Jobs are submitted until one arrives,
 /// because the nodes have to discover each other first.
-fn a_job_goes_from_node_to_node(args: &[&str]) {
+fn check_that_a_job_wakes_a_waiter(args: &[&str]) {
     let lab = Lab::of_nodes();
     let (here, there) = (lab.agq(args), lab.agq(args));
     lab.submit_plan(&here, &plan("p", "true", &[]));
@@ -51,17 +51,17 @@ fn a_job_goes_from_node_to_node(args: &[&str]) {
 }
 
 #[test]
-fn a_job_wakes_a_worker_at_another_node() {
-    a_job_goes_from_node_to_node(&ONLY_TOLD);
+fn job_wakes_a_worker_at_another_node() {
+    check_that_a_job_wakes_a_waiter(&ONLY_TOLD);
 }
 
 #[test]
-fn a_job_is_found_at_another_node_where_nobody_listens() {
-    a_job_goes_from_node_to_node(&ONLY_FOUND);
+fn job_is_found_at_another_node_where_nobody_listens() {
+    check_that_a_job_wakes_a_waiter(&ONLY_FOUND);
 }
 
 #[test]
-fn what_a_job_writes_is_seen_from_another_node() {
+fn output_of_a_job_is_seen_from_another_node() {
     let lab = Lab::of_nodes();
     let (here, there) = (lab.agq(&[]), lab.agq(&[]));
     let _agw = lab.agw(&there, "w1", &[]);
@@ -101,7 +101,7 @@ fn lists_messages_and_updates_go_from_node_to_node() {
 }
 
 #[test]
-fn a_job_is_cancelled_at_another_node_than_its_workers() {
+fn job_is_cancelled_at_another_node_than_its_workers() {
     let lab = Lab::of_nodes();
     let (here, there) = (lab.agq(&[]), lab.agq(&["--heartbeat-interval", "3600"]));
     let _agw = lab.agw(&there, "w", &[]);
@@ -194,7 +194,7 @@ fn nodes_that_are_killed_and_come_back_lose_nothing() {
 }
 
 #[test]
-fn a_database_that_crashes_loses_nothing_and_nobody_has_to_start_again() {
+fn database_that_crashes_loses_nothing_and_nobody_has_to_start_again() {
     let mut cluster = Postgres::start(&[]);
     let lab = Lab::new();
     let agq = lab.agq(&["--store", &cluster.url(), "--store-lease", "2"]);
@@ -227,7 +227,7 @@ fn a_database_that_crashes_loses_nothing_and_nobody_has_to_start_again() {
 }
 
 #[test]
-fn a_node_that_is_cut_off_from_the_database_hands_out_nothing_and_comes_back() {
+fn node_that_is_cut_off_from_the_database_hands_out_nothing_and_comes_back() {
     let cluster = Postgres::start_on_loopback(&[], None);
     let proxy = Proxy::start(cluster.address(), fastrand::Rng::new());
     let lab = Lab::new();
@@ -269,7 +269,7 @@ fn a_node_that_is_cut_off_from_the_database_hands_out_nothing_and_comes_back() {
 }
 
 #[test]
-fn the_three_nodes_of_the_example_go_through_and_leave_nothing_behind() {
+fn three_nodes_of_the_example_go_through_and_leave_nothing_behind() {
     let lab = Lab::new();
     let tmp = lab.path().join("tmp");
     std::fs::create_dir(&tmp).unwrap();
@@ -320,7 +320,7 @@ fn listeners_of_the_database_receive_the_ends_of_jobs() {
 }
 
 #[test]
-fn a_database_is_made_ready_before_any_node_comes_as_often_as_one_likes() {
+fn database_is_made_ready_before_any_node_comes_as_often_as_one_likes() {
     let lab = Lab::of_nodes();
     let url = lab.database().unwrap().url();
     let migrate =
@@ -339,7 +339,7 @@ fn a_database_is_made_ready_before_any_node_comes_as_often_as_one_likes() {
 }
 
 #[test]
-fn a_node_speaks_tls_with_the_database_and_goes_to_no_other() {
+fn node_speaks_tls_with_the_database_and_goes_to_no_other() {
     let (lab, mut cluster) = (Lab::new(), Postgres::start_on_loopback(&[], None));
     let (authority, other) = (Authority::new(&lab, "ca"), Authority::new(&lab, "other"));
     let server = authority.certify(&lab, "server", &["127.0.0.1"]);

@@ -53,7 +53,7 @@ pub(crate) fn with_output(lab: &Lab, agq: &Agq) {
 }
 
 #[test]
-fn a_map_without_a_server_returns_outputs_of_any_size() {
+fn map_without_a_server_returns_outputs_of_any_size() {
     let lab = Lab::on_files();
     let map = |options: &str, words: &str| {
         let agx = lab.bin().join("agx");
@@ -124,7 +124,7 @@ fn every_byte_comes_back_although_agq_and_a_worker_are_killed() {
 }
 
 #[test]
-fn an_interrupted_download_is_continued() {
+fn interrupted_download_is_continued() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &[]);
@@ -204,7 +204,7 @@ fn blobs_are_removed_with_their_jobs() {
 }
 
 #[test]
-fn a_forgotten_job_frees_its_disk() {
+fn forgotten_job_frees_its_disk() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &[]);
@@ -218,7 +218,7 @@ fn a_forgotten_job_frees_its_disk() {
 }
 
 #[test]
-fn a_map_without_a_server_needs_no_disk_for_outputs_that_it_has_printed() {
+fn map_without_a_server_needs_no_disk_for_outputs_that_it_has_printed() {
     let lab = Lab::on_files();
     // The last job waits until the outputs of all jobs before it are gone, except the latest.
     lab.file(
@@ -341,7 +341,7 @@ async fn registered(server: &Server, jobs: &[&JobId]) -> Connection {
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_agq_has_linked_is_uploaded_again_after_a_kill_of_agq() {
+async fn file_that_agq_has_linked_is_uploaded_again_after_a_kill_of_agq() {
     let lab = Lab::new();
     let socket = lab.path().join("agq.sock").display().to_string();
     let mut agq = lab.agq(&["--socket", &socket]);

@@ -208,48 +208,48 @@ fn comes_out_as_it_is_written(name: &str, at_least: usize) {
 }
 
 #[test]
-fn the_recipes_come_out_as_they_are_written() {
+fn recipes_come_out_as_they_are_written() {
     comes_out_as_it_is_written("docs/recipes.md", 40);
 }
 
 #[test]
-fn the_tour_comes_out_as_it_is_written() {
+fn tour_comes_out_as_it_is_written() {
     comes_out_as_it_is_written("docs/tour.md", 30);
 }
 
 #[test]
-fn the_page_of_agx_comes_out_as_it_is_written() {
+fn page_of_agx_comes_out_as_it_is_written() {
     comes_out_as_it_is_written("docs/agx.md", 70);
 }
 
 #[test]
-fn the_page_of_the_open_job_spec_comes_out_as_it_is_written() {
+fn page_of_the_open_job_spec_comes_out_as_it_is_written() {
     comes_out_as_it_is_written("docs/ojs.md", 16);
 }
 
 #[test]
-fn the_page_of_operations_comes_out_as_it_is_written() {
+fn page_of_operations_comes_out_as_it_is_written() {
     comes_out_as_it_is_written("docs/operations.md", 20);
 }
 
 #[test]
-fn the_page_of_security_comes_out_as_it_is_written() {
+fn page_of_security_comes_out_as_it_is_written() {
     comes_out_as_it_is_written("docs/security.md", 30);
 }
 
 #[test]
-fn the_page_of_policies_comes_out_as_it_is_written() {
+fn page_of_policies_comes_out_as_it_is_written() {
     comes_out_as_it_is_written("docs/policy.md", 10);
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn the_page_of_plans_that_an_ai_wrote_comes_out_as_it_is_written() {
+fn page_of_plans_that_an_ai_wrote_comes_out_as_it_is_written() {
     comes_out_as_it_is_written("docs/ai-plans.md", 20);
 }
 
 #[test]
-fn the_first_page_comes_out_as_it_is_written() {
+fn first_page_comes_out_as_it_is_written() {
     comes_out_as_it_is_written("README.md", 8);
 }
 
@@ -274,7 +274,7 @@ problems=$("$REAL/$name" "${args[@]}" --help 2>&1 >/dev/null) || echo "$name ${a
 "#;
 
 #[test]
-fn what_is_shown_of_elsewhere_is_known_to_the_programs() {
+fn commands_for_elsewhere_are_known_to_the_programs() {
     let lab = Lab::on_files();
     let stubs = lab.path().join("stubs");
     fs::create_dir(&stubs).unwrap();

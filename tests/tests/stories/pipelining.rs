@@ -5,7 +5,7 @@ use e2e::Lab;
 use crate::support::{RawConnection, plan};
 
 #[test]
-fn a_hundred_commands_at_once_are_answered_in_order() {
+fn pipelined_commands_are_answered_in_order() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let mut raw = RawConnection::open(&lab, &agq);
@@ -41,7 +41,7 @@ fn each_of_many_writes_at_once_is_answered_for_itself() {
 }
 
 #[test]
-fn a_read_sees_the_writes_before_it_and_an_action_its_plan() {
+fn read_sees_the_writes_before_it_and_an_action_its_plan() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let mut raw = RawConnection::open(&lab, &agq);
@@ -74,7 +74,7 @@ fn waiters_on_a_list_are_served_in_the_order_they_came() {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_kill() {
+fn acknowledged_write_is_there_after_a_kill() {
     let lab = Lab::new();
     let mut agq = lab.agq(&[]);
     let mut raw = RawConnection::open(&lab, &agq);
@@ -93,7 +93,7 @@ fn what_was_acknowledged_is_there_after_a_kill() {
 }
 
 #[test]
-fn a_client_that_has_closed_its_writing_side_still_gets_its_replies() {
+fn client_that_has_closed_its_writing_side_still_gets_its_replies() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let commands = format!("AUTH {}\nSET k v\nGET k\nPING\n", lab.key());
@@ -114,7 +114,7 @@ fn agq_stops_though_a_client_does_not_read() {
 }
 
 #[test]
-fn a_read_does_not_see_the_write_behind_it() {
+fn read_does_not_see_the_write_behind_it() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-commands-per-second", "0"]);
     let mut raw = RawConnection::open(&lab, &agq);
@@ -140,7 +140,7 @@ fn so_much_behind_a_command_that_waits_ends_the_connection_and_loses_nothing() {
 }
 
 #[test]
-fn a_claim_takes_its_place_behind_the_writes_before_it_and_what_is_behind_it_waits() {
+fn claim_takes_its_place_behind_the_writes_before_it_and_what_is_behind_it_waits() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-commands-per-second", "0"]);
     let mut raw = RawConnection::open(&lab, &agq);
@@ -163,7 +163,7 @@ fn a_claim_takes_its_place_behind_the_writes_before_it_and_what_is_behind_it_wai
 }
 
 #[test]
-fn an_action_behind_its_own_plan_keeps_its_place() {
+fn action_behind_its_own_plan_keeps_its_place() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let mut raw = RawConnection::open(&lab, &agq);
@@ -180,7 +180,7 @@ fn an_action_behind_its_own_plan_keeps_its_place() {
 }
 
 #[test]
-fn what_is_ready_is_answered_though_the_client_sends_no_more() {
+fn ready_reply_is_sent_though_the_client_sends_no_more() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-pipeline", "1"]);
     let rest = RawConnection::open(&lab, &agq).send_last("SET a 1\nBRPOP queue:x y 1\nPING\n");

@@ -144,7 +144,7 @@ fn jobs_never_have_more_than_their_worker_offers() {
 }
 
 #[test]
-fn a_job_waits_until_the_processes_of_a_cancelled_one_have_ended() {
+fn job_waits_until_the_processes_of_a_cancelled_one_have_ended() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let resources = ["--resource", "licences=1", "--max-concurrent-jobs", "4"];
@@ -181,7 +181,7 @@ fn hungry(lab: &Lab, agq: &Agq, id: &str, resources: &str, more: &str) -> Value 
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_job_beyond_its_memory_fails_and_its_result_says_what_bounds_it() {
+fn job_beyond_its_memory_fails_and_its_result_says_what_bounds_it() {
     for sandbox in [&[][..], &["--sandbox", "reader"]] {
         let lab = Lab::new();
         let agq = lab.agq(&[]);
@@ -204,7 +204,7 @@ fn a_job_beyond_its_memory_fails_and_its_result_says_what_bounds_it() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_job_that_the_kernel_kills_for_lack_of_memory_is_retried_with_more() {
+fn job_that_the_kernel_kills_for_lack_of_memory_is_retried_with_more() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _worker = lab.agw(&agq, "w", &["--resource", "memory=1G"]);
@@ -219,7 +219,7 @@ fn a_job_that_the_kernel_kills_for_lack_of_memory_is_retried_with_more() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn the_peak_memory_of_a_task_is_that_of_gnu_time() {
+fn peak_memory_of_a_task_is_that_of_gnu_time() {
     const TIME: &str = "/usr/bin/time";
     let lab = Lab::new();
     let measured = lab.path().join("time");
@@ -273,7 +273,7 @@ fn agx_shows_and_uses_resources() {
 }
 
 #[test]
-fn a_machine_that_can_never_run_a_job_refuses_it_at_once() {
+fn machine_that_can_never_run_a_job_refuses_it_at_once() {
     let lab = Lab::new();
     let offered = "cpus=3.5 memory=0 gpus=0";
     for (args, code) in [(["map", "--local"], 2), (["run", "--local"], 125)] {

@@ -159,7 +159,7 @@ fn before_auth_nothing_is_answered() {
 }
 
 #[test]
-fn what_must_never_change_by_accident() {
+fn access_to_commands_of_workers_and_clients_stays_separate() {
     let access = |name: &str| Command::find(name).unwrap_or_else(|| panic!("there is no {name}")).access;
     for name in NOT_FOR_WORKERS {
         assert!(matches!(access(name), CommandAccess::Client | CommandAccess::Admin), "{name}");
@@ -177,7 +177,7 @@ fn with_key(agq: &Agq, key: &str) -> RawConnection {
 }
 
 #[test]
-fn a_workers_key_speaks_for_that_worker_alone() {
+fn key_of_a_worker_speaks_for_that_worker_alone() {
     let lab = Lab::new();
     let agq = start(&lab);
     let mut w1 = with_key(&agq, &"w".repeat(64));
@@ -192,7 +192,7 @@ fn a_workers_key_speaks_for_that_worker_alone() {
 }
 
 #[test]
-fn a_name_is_no_key() {
+fn name_is_no_key() {
     let lab = Lab::new();
     let agq = start(&lab);
     lab.submit_plan(&agq, &crate::support::plan("p", "true", &[]));
@@ -209,7 +209,7 @@ fn a_name_is_no_key() {
 }
 
 #[test]
-fn a_key_that_is_shown_later_counts_alone() {
+fn key_that_is_shown_later_counts_alone() {
     let lab = Lab::new();
     let agq = start(&lab);
     lab.submit_plan(&agq, &crate::support::plan("p", "true", &[]));

@@ -78,7 +78,7 @@ fn options_that_contradict_the_sandbox_are_refused() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn the_message_of_a_worker_that_does_not_start_is_shown() {
+fn message_of_a_worker_that_does_not_start_is_shown() {
     let lab = Lab::on_files();
     for (command, words, code) in [("map", &["echo", ":::", "a"][..], 2), ("run", &["echo"], 125)] {
         let mut agx = lab.command("agx");

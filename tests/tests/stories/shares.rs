@@ -48,7 +48,7 @@ fn shares_of_keys_get_claims_by_their_weights() {
 }
 
 #[test]
-fn a_share_is_named_by_a_key_that_an_admin_lets() {
+fn share_is_named_by_a_key_that_an_admin_lets() {
     let lab = Lab::new();
     let agq = lab.agq(&["--config", &keys(&lab, "")]);
     let (mut alice, mut bob) = (with_key(&agq, "a"), with_key(&agq, "b"));

@@ -44,7 +44,7 @@ fn wait_for_log(agw: &Agw, what: &str) {
 }
 
 #[test]
-fn a_quiet_worker_finishes_its_jobs_and_resumes_on_request() {
+fn quiet_worker_finishes_its_jobs_and_resumes_on_request() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let agw = lab.agw(&agq, "w1", &[]);
@@ -67,7 +67,7 @@ fn a_quiet_worker_finishes_its_jobs_and_resumes_on_request() {
 }
 
 #[test]
-fn a_worker_that_is_hung_up_finds_new_programs_and_keeps_its_jobs() {
+fn worker_that_is_hung_up_finds_new_programs_and_keeps_its_jobs() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     program(&lab, "agx-old", "true");
@@ -89,7 +89,7 @@ fn a_worker_that_is_hung_up_finds_new_programs_and_keeps_its_jobs() {
 }
 
 #[test]
-fn a_worker_that_has_to_end_names_the_jobs_that_it_gives_up_and_unregisters() {
+fn worker_that_has_to_end_names_the_jobs_that_it_gives_up_and_unregisters() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &plan("wait", "sh", &["-c", &waiting(&lab)]));
@@ -108,7 +108,7 @@ fn a_worker_that_has_to_end_names_the_jobs_that_it_gives_up_and_unregisters() {
 }
 
 #[test]
-fn an_agentic_unit_is_found_by_what_it_says_of_itself() {
+fn agentic_unit_is_found_by_what_it_says_of_itself() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     program(&lab, "agx-ocr", "test \"$1\" = --describe && echo 'Reads text from scanned images.'");

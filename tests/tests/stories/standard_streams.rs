@@ -50,7 +50,7 @@ fn output_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn a_closed_stdin_is_no_empty_list() {
+fn closed_stdin_is_no_empty_list() {
     let lab = Lab::on_files();
     for command in ["$AGX map -- echo", "$AGX map --pipe -- wc -l", "$AGX plan check -"] {
         let refused = sh(&lab, &format!("{command} <&-")).expect(2);
@@ -61,7 +61,7 @@ fn a_closed_stdin_is_no_empty_list() {
 }
 
 #[test]
-fn a_full_pipe_is_waited_for() {
+fn full_pipe_is_waited_for() {
     let lab = Lab::on_files();
     let ran = sh(&lab, "$AGX map -k -- 'seq {}' ::: 100000 100000 | wc -l").expect(0);
     assert_eq!(ran.out.trim(), "200000");

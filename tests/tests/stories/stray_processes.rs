@@ -127,7 +127,7 @@ fn later_tasks_of_a_job_use_a_daemon_of_an_earlier_task() {
 }
 
 #[test]
-fn the_end_of_a_job_spares_the_processes_of_a_running_job() {
+fn end_of_a_job_spares_the_processes_of_a_running_job() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = worker(&lab, &agq, &["--max-concurrent-jobs", "2"]);
@@ -151,7 +151,7 @@ fn the_end_of_a_job_spares_the_processes_of_a_running_job() {
 }
 
 #[test]
-fn the_end_of_a_job_spares_processes_that_its_worker_did_not_start() {
+fn end_of_a_job_spares_processes_that_its_worker_did_not_start() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     // The shell becomes the worker, so the worker has a child from the beginning.
@@ -183,7 +183,7 @@ fn chain_runs(lab: &Lab) -> bool {
 }
 
 #[test]
-fn a_chain_of_daemons_ends_before_the_end_of_its_job_is_reported() {
+fn chain_of_daemons_ends_before_the_end_of_its_job_is_reported() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = worker(&lab, &agq, &[]);
@@ -241,7 +241,7 @@ fn tasks_end_when_their_worker_is_killed() {
 }
 
 #[test]
-fn a_chain_of_daemons_ends_when_its_worker_is_killed() {
+fn chain_of_daemons_ends_when_its_worker_is_killed() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let mut agw = worker(&lab, &agq, &[]);
@@ -255,7 +255,7 @@ fn a_chain_of_daemons_ends_when_its_worker_is_killed() {
 }
 
 #[test]
-fn a_worker_leaves_no_watcher_at_its_end() {
+fn worker_leaves_no_watcher_at_its_end() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let mut agw = worker(&lab, &agq, &[]);
@@ -266,7 +266,7 @@ fn a_worker_leaves_no_watcher_at_its_end() {
 }
 
 #[test]
-fn a_map_leaves_no_watcher_at_its_end() {
+fn map_leaves_no_watcher_at_its_end() {
     let lab = Lab::on_files();
     let tmp = lab.path().join("tmp");
     fs::create_dir_all(&tmp).unwrap();
@@ -283,7 +283,7 @@ fn a_map_leaves_no_watcher_at_its_end() {
 }
 
 #[test]
-fn a_watcher_holds_nothing_of_its_worker_open() {
+fn watcher_holds_nothing_of_its_worker_open() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     lab.file("open", "");

@@ -3,7 +3,7 @@
 use e2e::Lab;
 
 #[test]
-fn a_plan_runs_over_files_and_its_results_come_back_in_order() {
+fn plan_runs_over_files_and_its_results_come_back_in_order() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &[]);

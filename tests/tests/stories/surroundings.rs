@@ -58,7 +58,7 @@ fn home(lab: &Lab) -> PathBuf {
 }
 
 #[test]
-fn a_terminal_that_closes_ends_a_map_and_its_directory() {
+fn terminal_that_closes_ends_a_map_and_its_directory() {
     let lab = Lab::on_files();
     let child = started(&lab, agx(&lab, &["map", "--", WAITS, ":::", "a"]));
     assert_eq!(left_behind(&lab), 1);
@@ -68,7 +68,7 @@ fn a_terminal_that_closes_ends_a_map_and_its_directory() {
 }
 
 #[test]
-fn what_ignores_the_end_of_the_terminal_goes_on() {
+fn map_that_ignores_the_hangup_goes_on() {
     let lab = Lab::on_files();
     let mut nohup = Command::new("sh");
     nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]);
@@ -87,7 +87,7 @@ fn what_ignores_the_end_of_the_terminal_goes_on() {
 }
 
 #[test]
-fn a_worker_that_is_stopped_does_not_hold_up_the_end() {
+fn worker_that_is_stopped_does_not_hold_up_the_end() {
     let lab = Lab::on_files();
     let child = started(&lab, agx(&lab, &["map", "--", WAITS, ":::", "a"]));
     let agw = process_of("agw", &tmp(&lab)).unwrap();
@@ -99,7 +99,7 @@ fn a_worker_that_is_stopped_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn a_second_signal_ends_a_map_whose_output_nobody_reads() {
+fn second_signal_ends_a_map_whose_output_nobody_reads() {
     let lab = Lab::on_files();
     let mut map = agx(&lab, &["map", "--", "sh -c 'head -c 1000000 /dev/zero'", ":::", "a"]);
     let mut child = map.stdout(Stdio::piped()).spawn().unwrap();
@@ -114,7 +114,7 @@ fn a_second_signal_ends_a_map_whose_output_nobody_reads() {
 }
 
 #[test]
-fn the_signal_that_ended_a_worker_is_reported() {
+fn signal_that_ended_a_worker_is_reported() {
     let lab = Lab::on_files();
     lab.file("inputs", &(1..=40).map(|n| format!("{n}\n")).collect::<String>());
     let script = "sh -c 'test $0 -gt 1 || kill -TERM $PPID' {}";
@@ -161,7 +161,7 @@ fn supervisor_is_not_blocked_by_a_silent_client() {
 }
 
 #[test]
-fn what_goes_on_in_the_background_keeps_nothing_open() {
+fn background_programs_keep_nothing_open() {
     let lab = Lab::on_files();
     let _up = DownOnDrop(agx(&lab, &["down"]));
     let up = agx(&lab, &UP);
@@ -178,7 +178,7 @@ fn what_goes_on_in_the_background_keeps_nothing_open() {
 }
 
 #[test]
-fn a_start_that_fails_says_why() {
+fn start_that_fails_says_why() {
     let lab = Lab::on_files();
     let mut up = agx(&lab, &UP);
     let _up = DownOnDrop(agx(&lab, &["down"]));
@@ -199,7 +199,7 @@ fn a_start_that_fails_says_why() {
 }
 
 #[test]
-fn a_home_that_is_none_and_variables_that_are_empty_say_nothing() {
+fn missing_home_and_empty_variables_print_nothing() {
     let lab = Lab::on_files();
     for home in ["/dev/null", "/nonexistent", ""] {
         let mut map = agx(&lab, &["map", "--", "echo", ":::", "a"]);

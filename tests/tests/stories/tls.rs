@@ -58,7 +58,7 @@ fn run(mut command: Command, args: &[&str]) -> Ran {
 const SUBMIT: [&str; 8] = ["action", "submit", "p", "--id", "a", "--lines", "lines", "--wait"];
 
 #[test]
-fn a_job_goes_there_and_back_over_tls() {
+fn job_goes_there_and_back_over_tls() {
     let tls = Encrypted::start(|_, _| Vec::new());
     let _agw = tls.lab.agw_by("w1", tls.command("agw"));
     tls.lab.file("plan.json", &plan("p", "echo", &["{{input.line}}"]));
@@ -70,7 +70,7 @@ fn a_job_goes_there_and_back_over_tls() {
 }
 
 #[test]
-fn a_server_that_cannot_prove_who_it_is_gets_no_key() {
+fn server_that_cannot_prove_who_it_is_gets_no_key() {
     let tls = Encrypted::start(|_, _| Vec::new());
     let stranger = Authority::new(&tls.lab, "stranger");
     let url = tls.flags[1].as_str();
@@ -122,7 +122,7 @@ fn mutual() -> Encrypted {
 }
 
 #[test]
-fn a_certificate_says_which_worker_or_client_it_is() {
+fn certificate_says_which_worker_or_client_it_is() {
     let tls = mutual();
     let worker = tls.authority.certify(&tls.lab, "worker", &["host.example", "w1"]);
     let client = tls.authority.certify(&tls.lab, "client", &["alice"]);
@@ -137,7 +137,7 @@ fn a_certificate_says_which_worker_or_client_it_is() {
 }
 
 #[test]
-fn a_certificate_that_names_nobody_opens_a_connection_and_no_more() {
+fn certificate_that_names_nobody_opens_a_connection_and_no_more() {
     let tls = mutual();
     let nobody = tls.authority.certify(&tls.lab, "nobody", &["w2"]);
     let keyless = run(tls.certified("agx", &nobody), &["queue", "stats"]).expect(3);
@@ -152,7 +152,7 @@ fn a_certificate_that_names_nobody_opens_a_connection_and_no_more() {
 }
 
 #[test]
-fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
+fn new_certificate_is_taken_up_and_a_broken_one_is_not() {
     let tls = Encrypted::start(|_, _| Vec::new());
     let is_logged = |words: &str| {
         let log = std::fs::read_to_string(tls.lab.path().join("agq.log")).unwrap();

@@ -5,7 +5,7 @@ use std::process::Command;
 use e2e::{Lab, Ran};
 
 #[test]
-fn the_tour_goes_through() {
+fn tour_goes_through() {
     let lab = Lab::new();
     let tmp = lab.path().join("tmp");
     std::fs::create_dir(&tmp).unwrap();

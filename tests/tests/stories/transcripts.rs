@@ -148,7 +148,7 @@ fn error_texts_are_sorted_alphabetically() {
 }
 
 #[test]
-fn the_pages_name_every_command_as_the_table_does() {
+fn pages_name_every_command_as_the_table_does() {
     let pages: String = pages().into_iter().map(|(_, text)| text).collect();
     let pages = pages.split_whitespace().collect::<Vec<_>>().join(" ").replace("\\|", "|");
     let mut missing = Vec::new();

@@ -13,7 +13,7 @@ fn fill_log(lab: &Lab) {
 }
 
 #[test]
-fn the_reaper_survives_a_log_line_that_cannot_be_written() {
+fn reaper_survives_a_log_line_that_cannot_be_written() {
     let lab = Lab::new();
     fill_log(&lab);
     let agq = lab.agq(&["--heartbeat-interval", "0.2"]);
@@ -37,7 +37,7 @@ fn the_reaper_survives_a_log_line_that_cannot_be_written() {
 }
 
 #[test]
-fn a_full_disk_ends_agq_though_the_log_is_on_it_as_well() {
+fn full_disk_ends_agq_though_the_log_is_on_it_as_well() {
     let lab = Lab::on_files();
     fill_log(&lab);
     let mut agq = lab.agq(&[]);

@@ -5,7 +5,7 @@ use e2e::{Lab, eventually};
 use crate::support::{ended, only_job, plan};
 
 #[test]
-fn the_job_of_a_killed_worker_runs_elsewhere() {
+fn job_of_a_killed_worker_runs_elsewhere() {
     let lab = Lab::new();
     let agq = lab.agq(&["--heartbeat-interval", "1"]);
     let (started, go) = (lab.path().join("started"), lab.path().join("go"));

@@ -57,7 +57,7 @@ fn few_descriptors_make_fewer_jobs_at_once_and_fail_none() {
 }
 
 #[test]
-fn a_limit_is_raised_for_the_worker_and_not_for_its_tasks() {
+fn limit_is_raised_for_the_worker_and_not_for_its_tasks() {
     let lab = Lab::on_files();
     // The task waits for its limit, because agw restores the limit only after the start of the
     // task.
@@ -68,7 +68,7 @@ fn a_limit_is_raised_for_the_worker_and_not_for_its_tasks() {
 }
 
 #[test]
-fn a_file_beyond_the_size_limit_fails_its_job_alone() {
+fn file_beyond_the_size_limit_fails_its_job_alone() {
     const BYTES: u64 = 64 << 10;
     let lab = Lab::new();
     let agq = lab.agq(&[]);
@@ -94,7 +94,7 @@ fn limit_files(agw: &Agw, files: u64) -> Rlimit {
 }
 
 #[test]
-fn a_task_that_cannot_be_started_now_is_started_later() {
+fn task_that_cannot_be_started_now_is_started_later() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let agw = lab.agw(&agq, "w1", &[]);
@@ -115,7 +115,7 @@ fn allow_no_starts(agw: &Agw) -> Rlimit {
 }
 
 #[test]
-fn a_start_that_waits_ends_with_its_timeout_and_with_a_cancel() {
+fn start_that_waits_ends_with_its_timeout_and_with_a_cancel() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let agw = lab.agw(&agq, "w1", &[]);
@@ -151,7 +151,7 @@ fn arguments_that_are_too_long_fail_their_job_alone() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_does_not_end_the_worker() {
+fn log_that_cannot_be_written_does_not_end_the_worker() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let full = || Stdio::from(fs::File::options().write(true).open("/dev/full").unwrap());
@@ -211,7 +211,7 @@ fn output_without_end_ends_its_job_alone() {
 }
 
 #[test]
-fn what_leaves_its_process_group_ends_with_a_task_that_is_ended() {
+fn process_that_leaves_its_group_ends_with_a_task_that_is_ended() {
     let lab = Lab::on_files();
     let script = "setsid sh -c 'echo $$ > one; exec sleep 1000' & \
         setsid -f sh -c 'echo $$ > two; exec sleep 1000'; \
@@ -225,7 +225,7 @@ fn what_leaves_its_process_group_ends_with_a_task_that_is_ended() {
 }
 
 #[test]
-fn a_worker_whose_default_id_is_taken_takes_another() {
+fn worker_whose_default_id_is_taken_takes_another() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let started = |name: &str, mut command: Command| {
@@ -265,7 +265,7 @@ fn a_worker_whose_default_id_is_taken_takes_another() {
 }
 
 #[test]
-fn a_variable_that_is_empty_counts_as_not_set() {
+fn variable_that_is_empty_counts_as_not_set() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let mut command = lab.command("agw");
@@ -289,7 +289,7 @@ fn a_variable_that_is_empty_counts_as_not_set() {
 }
 
 #[test]
-fn an_odd_name_on_path_is_left_out_with_a_warning() {
+fn odd_name_on_path_is_left_out_with_a_warning() {
     use std::os::unix::fs::PermissionsExt;
 
     let lab = Lab::new();

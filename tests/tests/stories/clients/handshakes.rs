@@ -5,7 +5,7 @@ use e2e::Lab;
 use crate::like_redis::wire::{Wire, elements, payload};
 
 #[test]
-fn what_clients_send_first_is_answered() {
+fn handshakes_of_clients_are_answered() {
     let file = "tests/sessions/handshakes.txt";
     let text = std::fs::read_to_string(Lab::repository(file)).unwrap();
     let lab = Lab::new();

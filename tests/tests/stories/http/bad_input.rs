@@ -93,7 +93,7 @@ fn errors_have_the_form_of_the_specification() {
 }
 
 #[test]
-fn the_edge_of_a_body_is_read_and_one_byte_more_is_not() {
+fn body_at_the_limit_is_read_and_one_byte_more_is_not() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-message-bytes", "1000"]);
     let http = Http::of(&lab, &agq);

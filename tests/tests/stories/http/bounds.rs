@@ -35,7 +35,7 @@ fn part(path: &str, headers: &str, length: usize, begun: &str) -> String {
 }
 
 #[test]
-fn a_body_of_somebody_unknown_is_short_and_is_not_waited_for() {
+fn body_of_somebody_unknown_is_short_and_is_not_waited_for() {
     let lab = Lab::new();
     let agq = lab.agq(&["--login-timeout", "0.3", "--frame-timeout", "0"]);
     let http = Http::of(&lab, &agq);
@@ -57,7 +57,7 @@ fn a_body_of_somebody_unknown_is_short_and_is_not_waited_for() {
 }
 
 #[test]
-fn a_body_of_somebody_known_has_the_time_of_a_command() {
+fn body_of_somebody_known_has_the_time_of_a_command() {
     let lab = Lab::new();
     let agq = lab.agq(&["--login-timeout", "0", "--frame-timeout", "0.3", "--max-message-bytes", "10000"]);
     let http = Http::of(&lab, &agq);
@@ -71,7 +71,7 @@ fn a_body_of_somebody_known_has_the_time_of_a_command() {
 }
 
 #[test]
-fn who_sends_too_much_before_reading_still_gets_the_answer() {
+fn client_that_sends_too_much_before_reading_still_gets_the_answer() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-message-bytes", "1000"]);
     let http = Http::of(&lab, &agq);
@@ -85,7 +85,7 @@ fn who_sends_too_much_before_reading_still_gets_the_answer() {
 }
 
 #[test]
-fn who_reads_nothing_is_cut_off() {
+fn client_that_reads_nothing_is_cut_off() {
     let lab = Lab::new();
     let agq = lab.agq(&["--send-timeout", "0.3"]);
     let http = Http::of(&lab, &agq);
@@ -103,7 +103,7 @@ fn who_reads_nothing_is_cut_off() {
 }
 
 #[test]
-fn a_request_that_is_broken_or_too_large_gets_an_answer() {
+fn request_that_is_broken_or_too_large_gets_an_answer() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
@@ -150,7 +150,7 @@ fn follow(http: &Http, path: &str) -> (Vec<String>, Vec<usize>) {
 }
 
 #[test]
-fn a_page_of_large_jobs_is_shorter_and_the_next_one_goes_on() {
+fn page_of_large_jobs_is_shorter_and_the_next_one_goes_on() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
@@ -183,7 +183,7 @@ fn a_page_of_large_jobs_is_shorter_and_the_next_one_goes_on() {
 }
 
 #[test]
-fn a_job_is_found_by_its_state_behind_many_newer_ones_and_every_list_ends() {
+fn job_is_found_by_its_state_behind_many_newer_ones_and_every_list_ends() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
@@ -255,7 +255,7 @@ fn alice(lab: &Lab) -> (Agq, Visitor) {
 }
 
 #[test]
-fn a_stream_of_events_ends_with_its_session() {
+fn stream_of_events_ends_with_its_session() {
     let lab = Lab::new();
     let (agq, alice) = alice(&lab);
     let (status, mut events) = listen(&alice);
@@ -268,7 +268,7 @@ fn a_stream_of_events_ends_with_its_session() {
 }
 
 #[test]
-fn a_stream_of_events_ends_when_somebody_logs_out() {
+fn stream_of_events_ends_when_somebody_logs_out() {
     let lab = Lab::new();
     let (_agq, alice) = alice(&lab);
     let (_, mut events) = listen(&alice);

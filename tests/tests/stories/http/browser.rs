@@ -283,7 +283,7 @@ fn nine_pages_of_one_browser_all_work() {
 }
 
 #[test]
-fn a_number_that_javascript_cannot_hold_is_shown_as_it_is() {
+fn number_that_javascript_cannot_hold_is_shown_as_it_is() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &plan("p", "true", &[]));

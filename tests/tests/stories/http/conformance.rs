@@ -11,7 +11,7 @@ const MAX_WAIT_SECS: &str = "10";
 const IN_USE: &str = "Address already in use";
 
 #[test]
-fn the_cases_beside_this_repository_pass() {
+fn conformance_cases_beside_this_repository_pass() {
     let shared = Lab::repository("../shared");
     let (runner, suites) = (shared.join("tools/ojs_conformance.py"), shared.join("ojs/suites"));
     if !runner.is_file() || !suites.is_dir() {

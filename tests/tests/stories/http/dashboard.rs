@@ -62,7 +62,7 @@ impl Visitor {
 }
 
 #[test]
-fn the_page_comes_with_a_strict_policy_and_nothing_else_without_a_session() {
+fn dashboard_comes_with_a_strict_policy_and_nothing_else_without_a_session() {
     let lab = Lab::new();
     let agq = lab.agq(&["--http", "127.0.0.1:0"]);
     let visitor = Visitor::new(&lab, &agq);
@@ -122,7 +122,7 @@ fn clients_with_a_key_log_in_and_only_their_own_page_gives_commands() {
 }
 
 #[test]
-fn a_session_may_do_what_its_key_may_and_ends_with_it() {
+fn session_may_do_what_its_key_may_and_ends_with_it() {
     let lab = Lab::new();
     let key = "a".repeat(64);
     let file = lab.file("agq.toml", &format!("[clients]\n\"alice\" = \"{key}\"\n"));

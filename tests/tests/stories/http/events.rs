@@ -11,7 +11,7 @@ use e2e::{Lab, Ran, eventually};
 use super::client::{Http, HttpResponse};
 
 #[test]
-fn a_client_in_javascript_follows_a_job_and_a_queue() {
+fn client_in_javascript_follows_a_job_and_a_queue() {
     let is_there = Command::new("node").arg("--version").output().is_ok_and(|ran| ran.status.success());
     if !is_there {
         println!("SKIPPED: node is not installed here");
@@ -38,7 +38,7 @@ fn listen(http: &Http, channel: &str) -> (u16, BufReader<TcpStream>) {
 }
 
 #[test]
-fn a_channel_that_is_none_is_refused_by_its_name() {
+fn channel_that_is_none_is_refused_by_its_name() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);

@@ -74,7 +74,7 @@ impl Drop for ExampleWorker {
 }
 
 #[test]
-fn what_one_language_submits_another_does_and_a_sigterm_drains() {
+fn job_of_one_language_runs_in_another_and_a_sigterm_drains() {
     for (own, other) in [(KINDS[0], KINDS[1]), (KINDS[1], KINDS[0])] {
         if !has(own.0) || !has(other.0) {
             continue;
@@ -100,7 +100,7 @@ fn what_one_language_submits_another_does_and_a_sigterm_drains() {
 }
 
 #[test]
-fn what_a_killed_worker_had_goes_to_the_other() {
+fn jobs_of_a_killed_worker_go_to_the_other() {
     if !has(KINDS[0].0) {
         return;
     }
@@ -121,7 +121,7 @@ fn what_a_killed_worker_had_goes_to_the_other() {
 }
 
 #[test]
-fn the_tour_with_curl_goes_through() {
+fn tour_with_curl_goes_through() {
     if !has("curl") {
         return;
     }

@@ -5,7 +5,7 @@ use e2e::{Lab, eventually};
 use super::client::Http;
 
 #[test]
-fn what_was_answered_is_there_after_a_kill() {
+fn acknowledged_job_is_there_after_a_kill() {
     let lab = Lab::new();
     let mut agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
@@ -33,7 +33,7 @@ fn what_was_answered_is_there_after_a_kill() {
 }
 
 #[test]
-fn an_attempt_that_was_given_up_on_says_nothing_any_more() {
+fn attempt_that_was_given_up_on_says_nothing_any_more() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
@@ -92,7 +92,7 @@ fn of_many_who_submit_the_same_at_once_one_does() {
 }
 
 #[test]
-fn a_job_that_is_replaced_ends_on_its_worker_at_once() {
+fn job_that_is_replaced_ends_on_its_worker_at_once() {
     let lab = Lab::new();
     // The next heartbeat is too late to end the job.
     let agq = lab.agq(&["--heartbeat-interval", "600"]);

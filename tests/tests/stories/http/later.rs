@@ -7,7 +7,7 @@ use super::client::Http;
 use crate::support::RawConnection;
 
 #[test]
-fn the_outputs_of_one_step_are_the_inputs_of_the_next() {
+fn outputs_of_one_step_are_the_inputs_of_the_next() {
     let lab = Lab::new();
     let mut agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w", &[]);
@@ -34,7 +34,7 @@ fn the_outputs_of_one_step_are_the_inputs_of_the_next() {
 }
 
 #[test]
-fn a_chain_stops_at_a_step_that_failed_and_calls_back() {
+fn chain_stops_at_a_step_that_failed_and_calls_back() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
@@ -63,7 +63,7 @@ fn a_chain_stops_at_a_step_that_failed_and_calls_back() {
 }
 
 #[test]
-fn a_step_that_cannot_be_submitted_says_why() {
+fn step_that_cannot_be_submitted_says_why() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
@@ -113,7 +113,7 @@ fn keys_of_a_step_fit_what_the_step_before_leaves() {
 }
 
 #[test]
-fn a_schedule_is_one_at_both_apis() {
+fn schedule_is_one_at_both_apis() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
@@ -175,7 +175,7 @@ fn results_that_are_too_large_for_one_job_fail_its_step() {
 }
 
 #[test]
-fn a_callback_that_has_ended_is_shown_as_that() {
+fn callback_that_has_ended_is_shown_as_that() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
@@ -200,7 +200,7 @@ fn a_callback_that_has_ended_is_shown_as_that() {
 }
 
 #[test]
-fn a_job_of_somebody_else_that_stands_for_a_step_is_not_cancelled_with_the_workflow() {
+fn job_of_somebody_else_that_stands_for_a_step_is_not_cancelled_with_the_workflow() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);

@@ -52,7 +52,7 @@ fn nothing_waits(http: &Http) {
 }
 
 #[test]
-fn a_group_in_a_chain_gets_the_result_before_it_and_hands_its_results_on() {
+fn group_in_a_chain_gets_the_result_before_it_and_hands_its_results_on() {
     let lab = Lab::new();
     let mut agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
@@ -109,7 +109,7 @@ fn a_group_in_a_chain_gets_the_result_before_it_and_hands_its_results_on() {
 }
 
 #[test]
-fn a_batch_in_a_chain_calls_back_with_the_results_of_all_its_jobs_before_the_chain_goes_on() {
+fn batch_in_a_chain_calls_back_with_the_results_of_all_its_jobs_before_the_chain_goes_on() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
@@ -134,7 +134,7 @@ fn a_batch_in_a_chain_calls_back_with_the_results_of_all_its_jobs_before_the_cha
 }
 
 #[test]
-fn a_job_of_a_group_that_fails_lets_the_others_go_on_and_ends_the_chain() {
+fn job_of_a_group_that_fails_lets_the_others_go_on_and_ends_the_chain() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
@@ -154,7 +154,7 @@ fn a_job_of_a_group_that_fails_lets_the_others_go_on_and_ends_the_chain() {
 }
 
 #[test]
-fn a_workflow_is_cancelled_with_what_is_nested_in_it() {
+fn workflow_is_cancelled_with_what_is_nested_in_it() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
@@ -190,7 +190,7 @@ fn errors_of_a_nested_workflow_name_their_place() {
 }
 
 #[test]
-fn a_group_of_actions_hands_its_outputs_on_to_an_action() {
+fn group_of_actions_hands_its_outputs_on_to_an_action() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w", &[]);
@@ -212,7 +212,7 @@ fn a_group_of_actions_hands_its_outputs_on_to_an_action() {
 }
 
 #[test]
-fn a_step_that_is_tried_again_by_hand_takes_its_workflow_up_again() {
+fn step_that_is_tried_again_by_hand_takes_its_workflow_up_again() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
@@ -240,7 +240,7 @@ fn a_step_that_is_tried_again_by_hand_takes_its_workflow_up_again() {
 }
 
 #[test]
-fn an_action_that_is_tried_again_by_hand_takes_its_workflow_up_again() {
+fn action_that_is_tried_again_by_hand_takes_its_workflow_up_again() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);

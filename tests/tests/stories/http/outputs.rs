@@ -61,7 +61,7 @@ fn run(lab: &Lab, agq: &Agq, name: &str, script: &str) -> String {
 }
 
 #[test]
-fn an_output_of_any_size_comes_whole_or_as_a_range() {
+fn output_of_any_size_comes_whole_or_as_a_range() {
     let lab = Lab::new();
     let agq = lab.agq(&["--http", "127.0.0.1:0"]);
     let _agw = lab.agw(&agq, "w1", &[]);
@@ -119,7 +119,7 @@ fn an_output_of_any_size_comes_whole_or_as_a_range() {
 }
 
 #[test]
-fn an_output_is_never_a_page_and_bytes_stay_bytes() {
+fn output_is_never_a_page_and_bytes_stay_bytes() {
     let lab = Lab::new();
     let agq = lab.agq(&["--http", "127.0.0.1:0"]);
     let _agw = lab.agw(&agq, "w1", &[]);
@@ -157,7 +157,7 @@ fn an_output_is_never_a_page_and_bytes_stay_bytes() {
 }
 
 #[test]
-fn a_damaged_output_is_an_error_or_ends_early_and_a_slow_client_waits_for_no_more_than_it_reads() {
+fn damaged_output_is_an_error_or_ends_early_and_a_slow_client_waits_for_no_more_than_it_reads() {
     let lab = Lab::new();
     let agq = lab.agq(&["--http", "127.0.0.1:0"]);
     let _agw = lab.agw(&agq, "w1", &[]);

@@ -37,7 +37,7 @@ fn agw_runs_a_plan_for_a_client_of_http() {
 }
 
 #[test]
-fn a_trace_goes_from_the_request_into_the_environment_of_the_tasks() {
+fn trace_goes_from_the_request_into_the_environment_of_the_tasks() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w", &[]);
@@ -64,7 +64,7 @@ fn a_trace_goes_from_the_request_into_the_environment_of_the_tasks() {
 }
 
 #[test]
-fn a_job_that_came_by_resp_is_shown_over_http_and_the_other_way_round() {
+fn job_that_came_by_resp_is_shown_over_http_and_the_other_way_round() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
@@ -106,7 +106,7 @@ fn figures_are_those_of_prometheus_at_both_apis() {
 }
 
 #[test]
-fn a_change_is_recorded_whatever_the_name_of_what_is_changed() {
+fn change_is_recorded_whatever_the_name_of_what_is_changed() {
     let lab = Lab::new();
     let agq = lab.agq(&["--audit-log", "audit.log"]);
     let http = Http::of(&lab, &agq);

@@ -10,7 +10,7 @@ fn key(letter: char) -> String {
 }
 
 #[test]
-fn a_worker_receives_directives_and_no_jobs_meanwhile() {
+fn worker_receives_directives_and_no_jobs_meanwhile() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let http = Http::of(&lab, &agq);
@@ -42,7 +42,7 @@ fn a_worker_receives_directives_and_no_jobs_meanwhile() {
 }
 
 #[test]
-fn a_key_does_what_its_role_may_and_a_worker_speaks_for_itself() {
+fn key_does_what_its_role_may_and_a_worker_speaks_for_itself() {
     let lab = Lab::new();
     let keys = format!(
         "[clients]\nalice = \"{}\"\n[workers]\nw1 = \"{}\"\n[admins]\nroot = \"{}\"\n",

@@ -31,7 +31,7 @@ fn next_message(lab: &Lab, agq: &Agq) -> JoinHandle<Option<String>> {
 }
 
 #[test]
-fn a_crash_of_the_database_takes_no_job_from_a_connection_that_lives() {
+fn crash_of_the_database_takes_no_job_from_a_connection_that_lives() {
     let mut cluster = Postgres::start(&[]);
     let lab = Lab::on_files();
     let node = || lab.agq(&["--store", &cluster.url(), "--store-lease", "8", "--start-timeout", "0"]);
@@ -60,7 +60,7 @@ fn a_crash_of_the_database_takes_no_job_from_a_connection_that_lives() {
 }
 
 #[test]
-fn an_outage_of_the_database_within_the_lease_takes_no_job_from_a_worker() {
+fn outage_of_the_database_within_the_lease_takes_no_job_from_a_worker() {
     let mut cluster = Postgres::start(&[]);
     let lab = Lab::on_files();
     let agq = lab.agq(&[
@@ -95,7 +95,7 @@ fn an_outage_of_the_database_within_the_lease_takes_no_job_from_a_worker() {
 }
 
 #[test]
-fn a_locked_row_of_a_delayed_job_holds_up_no_other_delayed_job() {
+fn locked_row_of_a_delayed_job_holds_up_no_other_delayed_job() {
     let cluster = Postgres::start(&[]);
     let lab = Lab::on_files();
     // A write that waits for a lock fails only after an hour.
@@ -126,7 +126,7 @@ fn a_locked_row_of_a_delayed_job_holds_up_no_other_delayed_job() {
 }
 
 #[test]
-fn a_node_that_got_to_a_standby_comes_back_to_the_primary() {
+fn node_that_got_to_a_standby_comes_back_to_the_primary() {
     let primary = Postgres::start_on_loopback(&[], None);
     let standby = primary.standby();
     let proxy = Proxy::start(primary.address(), fastrand::Rng::new());
@@ -148,7 +148,7 @@ fn a_node_that_got_to_a_standby_comes_back_to_the_primary() {
 }
 
 #[test]
-fn a_primary_that_is_fenced_is_left_for_the_one_that_took_over() {
+fn primary_that_is_fenced_is_left_for_the_one_that_took_over() {
     let (old, new) = (Postgres::start_on_loopback(&[], None), Postgres::start_on_loopback(&[], None));
     let migrated = |cluster: &Postgres, lab: &Lab| {
         let url = url(&cluster.address());
@@ -173,7 +173,7 @@ fn a_primary_that_is_fenced_is_left_for_the_one_that_took_over() {
 }
 
 #[test]
-fn a_node_hears_the_others_again_after_its_connections_went_silent() {
+fn node_hears_the_others_again_after_its_connections_went_silent() {
     let cluster = Postgres::start_on_loopback(&[], None);
     let proxy = Proxy::start(cluster.address(), fastrand::Rng::new());
     let lab = Lab::on_files();
@@ -196,7 +196,7 @@ fn a_node_hears_the_others_again_after_its_connections_went_silent() {
 }
 
 #[test]
-fn a_connection_that_closes_while_the_database_is_away_returns_its_jobs_later() {
+fn connection_that_closes_while_the_database_is_away_returns_its_jobs_later() {
     let cluster = Postgres::start_on_loopback(&[], None);
     let proxy = Proxy::start(cluster.address(), fastrand::Rng::new());
     let lab = Lab::on_files();
@@ -220,7 +220,7 @@ fn a_connection_that_closes_while_the_database_is_away_returns_its_jobs_later() 
 }
 
 #[test]
-fn a_map_and_a_new_worker_wait_for_a_database_that_is_away() {
+fn map_and_a_new_worker_wait_for_a_database_that_is_away() {
     let mut cluster = Postgres::start(&[]);
     let lab = Lab::on_files();
     let agq = lab.agq(&["--store", &cluster.url(), "--store-lease", "2"]);
@@ -255,7 +255,7 @@ fn a_map_and_a_new_worker_wait_for_a_database_that_is_away() {
 }
 
 #[test]
-fn the_first_message_after_the_notifying_connection_was_closed_is_received() {
+fn first_message_after_the_notifying_connection_was_closed_is_received() {
     let cluster = Postgres::start(&[]);
     let lab = Lab::on_files();
     let node = || lab.agq(&["--store", &cluster.url(), "--store-lease", "2"]);

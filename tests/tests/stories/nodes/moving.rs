@@ -193,7 +193,7 @@ fn large_outputs_move_from_postgresql_into_files_and_back() {
 }
 
 #[test]
-fn what_is_not_whole_leaves_nothing_behind() {
+fn incomplete_export_leaves_nothing_behind() {
     let (files, nodes) = (Lab::on_files(), Lab::of_nodes());
     let url = nodes.database().unwrap().url();
     let mut agq = files.agq(&[]);

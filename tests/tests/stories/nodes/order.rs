@@ -13,7 +13,7 @@ use crate::support::RawConnection;
 const KEYS_LOCK: &str = "27416809370772857";
 
 #[test]
-fn a_write_behind_one_of_keys_waits_for_it_and_those_of_others_do_not() {
+fn write_behind_one_of_keys_waits_for_it_and_those_of_others_do_not() {
     let lab = Lab::of_nodes();
     let agq = lab.agq(&[]);
     let mut psql = lab.database().unwrap().client("psql");

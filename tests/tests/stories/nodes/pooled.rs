@@ -5,7 +5,7 @@ use e2e::{Agq, Lab, Pooler, Postgres, Ran, eventually};
 use crate::support::{RawConnection, ended, plan};
 
 #[test]
-fn a_pooler_by_transaction_is_refused_with_what_to_set() {
+fn pooler_by_transaction_is_refused_with_what_to_set() {
     let (lab, cluster) = (Lab::on_files(), Postgres::start_on_loopback(&[], None));
     let pooler = Pooler::start(&cluster, "transaction");
     let url = pooler.url("postgres");

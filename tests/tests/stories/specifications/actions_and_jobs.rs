@@ -219,7 +219,7 @@ fn brpop_gives_the_job_with_its_plan_and_input() {
 }
 
 #[test]
-fn a_claim_is_shown_with_its_worker_for_as_long_as_it_holds() {
+fn claim_is_shown_with_its_worker_for_as_long_as_it_holds() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let mut raw = RawConnection::open(&lab, &agq);
@@ -259,7 +259,7 @@ fn a_claim_is_shown_with_its_worker_for_as_long_as_it_holds() {
 }
 
 #[test]
-fn an_action_for_later_waits_in_queue_scheduled() {
+fn action_for_later_waits_in_queue_scheduled() {
     let script = format!(
         r#"{PLAN}
         > ACTION.SUBMIT '{{"action_id":"a","plan_id":"p","inputs":[{{}},{{}}],"delay_secs":1000}}'
@@ -274,7 +274,7 @@ fn an_action_for_later_waits_in_queue_scheduled() {
 }
 
 #[test]
-fn the_last_job_sets_when_the_action_was_over() {
+fn last_job_sets_when_the_action_was_over() {
     about_a_claim(
         r#"
         > JOB.UPDATE JOB '{"status":"completed"}'

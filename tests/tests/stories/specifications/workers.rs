@@ -83,7 +83,7 @@ says! {
 }
 
 #[test]
-fn the_windows_on_a_worker_last_as_long_as_the_seed_says() {
+fn windows_on_a_worker_last_as_long_as_the_seed_says() {
     let lab = e2e::Lab::new();
     let agq = lab.agq(&[]);
     let mut raw = crate::support::RawConnection::open(&lab, &agq);
