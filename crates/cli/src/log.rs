@@ -85,9 +85,9 @@ mod tests {
     use super::{OneLineFields, filter, has_colours};
 
     #[derive(Clone, Default)]
-    struct Buffer(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Buffer {
+    impl Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -99,7 +99,7 @@ mod tests {
 
     /// Returns the text that `log` writes to a log.
     fn logged(colour: bool, log: impl FnOnce()) -> String {
-        let buffer = Buffer::default();
+        let buffer = LogBuffer::default();
         let writer = buffer.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_writer(move || writer.clone())
