@@ -22,7 +22,7 @@ pub(crate) fn canonical_leaf<'v>(
     input: &'v RawValue,
     left_out: &str,
 ) -> Option<(String, Option<&'v RawValue>)> {
-    let Fields(mut fields) = serde_json::from_str(input.get()).ok()?;
+    let UniqueFields(mut fields) = serde_json::from_str(input.get()).ok()?;
     let value = fields.remove(left_out);
     let mut canonical = String::new();
     write_object(fields, MAX_DEPTH, &mut canonical)?;
@@ -44,7 +44,7 @@ fn write_canonical(value: &RawValue, depth: u8, to: &mut String) -> Option<()> {
             to.push(']');
         }
         b'{' => {
-            let Fields(fields) = serde_json::from_str(value.get()).ok()?;
+            let UniqueFields(fields) = serde_json::from_str(value.get()).ok()?;
             write_object(fields, depth, to)?;
         }
         _scalar => match serde_json::from_str(value.get()).ok()? {
@@ -72,27 +72,27 @@ fn write_object(fields: BTreeMap<String, &RawValue>, depth: u8, to: &mut String)
 
 /// Fields of an object. Two fields with one name are an error, because a placeholder of the object
 /// would be filled with both.
-struct Fields<'v>(BTreeMap<String, &'v RawValue>);
+struct UniqueFields<'v>(BTreeMap<String, &'v RawValue>);
 
-impl<'de> Deserialize<'de> for Fields<'de> {
+impl<'de> Deserialize<'de> for UniqueFields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct FieldsVisitor;
 
         impl<'de> Visitor<'de> for FieldsVisitor {
-            type Value = Fields<'de>;
+            type Value = UniqueFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UniqueFields<'de>, A::Error> {
                 let mut fields = BTreeMap::new();
                 while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
                     if fields.insert(name, value).is_some() {
                         return Err(A::Error::custom("two fields have one name"));
                     }
                 }
-                Ok(Fields(fields))
+                Ok(UniqueFields(fields))
             }
         }
 
