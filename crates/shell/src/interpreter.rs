@@ -159,27 +159,27 @@ fn of(program: &str) -> Option<&'static Interpreter> {
 /// Finds the program text among the `arguments` of an interpreter.
 pub(crate) fn script(program: &str, arguments: &[&str]) -> Script {
     let Some(interpreter) = of(program) else { return Script::None };
-    let (mut before, mut has_text) = (Word::Other, false);
+    let (mut before, mut has_text) = (NextWord::Other, false);
     for &word in arguments {
-        has_text |= matches!(before, Word::Text | Word::Here);
+        has_text |= matches!(before, NextWord::Text | NextWord::Here);
         before = match before {
-            Word::Text | Word::Here if interpreter.text_is_last => return Script::Given,
-            Word::Text | Word::Value => Word::Other,
+            NextWord::Text | NextWord::Here if interpreter.text_is_last => return Script::Given,
+            NextWord::Text | NextWord::Value => NextWord::Other,
             _ if word == "--" || !word.starts_with('-') => return Script::after_operand(has_text),
-            Word::Here | Word::Other => interpreter.next_after(word),
+            NextWord::Here | NextWord::Other => interpreter.next_after(word),
         };
     }
     match before {
-        Word::Text => Script::Next(interpreter.language),
-        Word::Here if interpreter.text_is_last => Script::Given,
-        Word::Value => Script::None,
-        Word::Here | Word::Other => Script::Options(interpreter),
+        NextWord::Text => Script::Next(interpreter.language),
+        NextWord::Here if interpreter.text_is_last => Script::Given,
+        NextWord::Value => Script::None,
+        NextWord::Here | NextWord::Other => Script::Options(interpreter),
     }
 }
 
 /// Meaning of the word after an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum NextWord {
     /// The word is a program text.
     Text,
     /// The word is another value.
@@ -197,32 +197,32 @@ impl Interpreter {
     }
 
     /// Returns the meaning of the word after `option`.
-    pub(crate) fn next_after(&self, option: &str) -> Word {
+    pub(crate) fn next_after(&self, option: &str) -> NextWord {
         if option.starts_with("--") {
             return match option {
-                _ if self.long_texts.contains(&option) => Word::Text,
-                _ if self.long_values.contains(&option) => Word::Value,
-                _ if self.has_text_behind(option) => Word::Here,
-                _ => Word::Other,
+                _ if self.long_texts.contains(&option) => NextWord::Text,
+                _ if self.long_values.contains(&option) => NextWord::Value,
+                _ if self.has_text_behind(option) => NextWord::Here,
+                _ => NextWord::Other,
             };
         }
         let is_last = |at: usize| at + 1 == option.len();
         for (at, c) in option.char_indices().skip(1) {
             if self.texts.contains(c) {
                 if is_last(at) {
-                    return Word::Text;
+                    return NextWord::Text;
                 }
                 // Letters may follow only in node's `-pe TEXT`.
                 if self.language != Language::Node {
-                    return Word::Here;
+                    return NextWord::Here;
                 }
             } else if self.values.contains(c) {
-                return if is_last(at) { Word::Value } else { Word::Other };
+                return if is_last(at) { NextWord::Value } else { NextWord::Other };
             } else if self.attached.contains(c) {
-                return Word::Other;
+                return NextWord::Other;
             }
         }
-        Word::Other
+        NextWord::Other
     }
 
     /// Returns true if a word that begins with `start` continues with a program text, because

@@ -3,7 +3,7 @@
 use agenix_protocol::documents::Task;
 
 use crate::{
-    interpreter::{self, AWK, Interpreter, SHELL_STARTER, Script, Word},
+    interpreter::{self, AWK, Interpreter, NextWord, SHELL_STARTER, Script},
     script::Language,
     wrapper::{self, inner, name},
 };
@@ -83,7 +83,7 @@ fn starts_shell(words: &[&str], is_starter: bool) -> bool {
     match words.last() {
         Some(&"-c" | &"--command") => has_shell_starter(words),
         Some(option) if option.starts_with('-') => {
-            is_starter && SHELL_STARTER.next_after(option) == Word::Text
+            is_starter && SHELL_STARTER.next_after(option) == NextWord::Text
         }
         _ => false,
     }
@@ -153,23 +153,23 @@ fn remote(arguments: &[&str]) -> Script {
 
 /// Finds the program text of awk: the value of an option, or else the first operand.
 fn awk(arguments: &[&str]) -> Script {
-    let (mut before, mut has_program) = (Word::Other, false);
+    let (mut before, mut has_program) = (NextWord::Other, false);
     for &word in arguments {
         before = match before {
-            Word::Text | Word::Value => Word::Other,
-            _ if word == "--" => Word::Other,
+            NextWord::Text | NextWord::Value => NextWord::Other,
+            _ if word == "--" => NextWord::Other,
             _ if word.len() < 2 || !word.starts_with('-') => return Script::Given,
-            Word::Here | Word::Other => {
+            NextWord::Here | NextWord::Other => {
                 has_program |= gives_program(word);
                 AWK.next_after(word)
             }
         };
     }
     match before {
-        Word::Text => Script::Next(Language::Awk),
-        Word::Value => Script::None,
-        Word::Here | Word::Other if has_program => Script::Options(&AWK),
-        Word::Here | Word::Other => Script::Next(Language::Awk),
+        NextWord::Text => Script::Next(Language::Awk),
+        NextWord::Value => Script::None,
+        NextWord::Here | NextWord::Other if has_program => Script::Options(&AWK),
+        NextWord::Here | NextWord::Other => Script::Next(Language::Awk),
     }
 }
 
