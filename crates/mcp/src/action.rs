@@ -10,7 +10,7 @@ use agenix_protocol::{
 use crate::{
     error::{Result, ToolError},
     queue::Queue,
-    reports::{ActionReport, ActionState, JobCounts},
+    reports::{ActionJobCounts, ActionReport, ActionState},
 };
 
 /// Stored state of a job whose plan waits for an approval.
@@ -70,7 +70,7 @@ pub(crate) fn of_status(status: &ActionStatus, now: Timestamp) -> ActionReport {
     ActionReport {
         action_id: id.to_string(),
         state,
-        jobs: JobCounts {
+        jobs: ActionJobCounts {
             total: status.total_jobs,
             pending: status.pending,
             running: status.running,

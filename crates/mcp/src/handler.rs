@@ -25,7 +25,7 @@ use crate::{
     catalog::{INSTRUCTIONS, ToolName},
     error::{Result, ToolError},
     links,
-    progress::Progress,
+    progress::ProgressNotifier,
     queue::Queue,
     reports::{ActionReport, ResultPage},
     resources::{self, ResourceName, TEMPLATES},
@@ -176,7 +176,7 @@ impl Handler {
             ToolName::Check => success(&check::run(&queue.settings, &arguments::read(arguments)?)?),
             ToolName::Run => return self.run(arguments, context).await,
             ToolName::Wait => {
-                let mut progress = Progress::of(context, &self.queue.settings);
+                let mut progress = ProgressNotifier::of(context, &self.queue.settings);
                 of_action(&wait::run(queue, arguments::read(arguments)?, &mut progress).await?, context)
             }
             ToolName::Status => success(&status::run(queue, arguments::read(arguments)?).await?),
@@ -204,7 +204,7 @@ impl Handler {
         let arguments: arguments::RunArguments = arguments::read(arguments)?;
         let default = if knows_tasks { TASK_WAIT_SECS } else { arguments::default_wait_secs() };
         let (wait_secs, max_bytes) = (arguments.wait_secs.unwrap_or(default), arguments.max_bytes);
-        let mut progress = Progress::of(context, &self.queue.settings);
+        let mut progress = ProgressNotifier::of(context, &self.queue.settings);
         let status = run::run(&self.queue, arguments, wait_secs, &mut progress).await?;
         let report = wait::with_results(&self.queue, &status, max_bytes).await?;
         if knows_tasks && !report.state.has_ended() {

@@ -20,14 +20,14 @@ const MAX_PAUSE: Duration = Duration::from_secs(10);
 const STEP: f64 = 0.001;
 
 /// Notifications of one call.
-pub(crate) struct Progress {
+pub(crate) struct ProgressNotifier {
     to: Option<(Peer<RoleServer>, ProgressToken)>,
     sent_at: Option<Instant>,
     value: f64,
     now: fn() -> Timestamp,
 }
 
-impl Progress {
+impl ProgressNotifier {
     pub(crate) fn of(context: &RequestContext<RoleServer>, settings: &Settings) -> Self {
         let to = context.meta.get_progress_token().map(|token| (context.peer.clone(), token));
         Self { to, sent_at: None, value: 0.0, now: settings.now }

@@ -31,7 +31,8 @@ impl ActionState {
 
 /// Numbers of jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct JobCounts {
+#[schemars(rename = "JobCounts")]
+pub(crate) struct ActionJobCounts {
     /// All jobs.
     pub(crate) total: u64,
     /// Jobs that wait.
@@ -54,7 +55,7 @@ pub(crate) struct ActionReport {
     /// State.
     pub(crate) state: ActionState,
     /// Numbers of jobs.
-    pub(crate) jobs: JobCounts,
+    pub(crate) jobs: ActionJobCounts,
     /// Jobs that end in a second, on average.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) jobs_per_second: Option<f64>,

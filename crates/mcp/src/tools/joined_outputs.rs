@@ -51,7 +51,7 @@ async fn upload(queue: &Queue, action_id: &ActionId) -> Result<Option<BlobHash>>
     check(&status)?;
     let mut failed = 0;
     loop {
-        match Upload::new(queue)?.write(&status).await {
+        match BlobUpload::new(queue)?.write(&status).await {
             Err(UploadError::Lost) if failed < MAX_UPLOADS => failed += 1,
             Err(UploadError::Lost) => {
                 let what = "agq was restarted again and again while it stored the outputs";
@@ -92,7 +92,7 @@ impl From<ToolError> for UploadError {
 }
 
 /// Upload of a blob in pieces.
-struct Upload<'q> {
+struct BlobUpload<'q> {
     queue: &'q Queue,
     name: ActionId,
     hasher: BlobHasher,
@@ -101,7 +101,7 @@ struct Upload<'q> {
     piece: Vec<u8>,
 }
 
-impl<'q> Upload<'q> {
+impl<'q> BlobUpload<'q> {
     /// Begins an upload under a name that no other upload has.
     fn new(queue: &'q Queue) -> Result<Self> {
         let name = ActionId::new(format!("mcp-stdin-{}", uuid::Uuid::new_v4().simple()))

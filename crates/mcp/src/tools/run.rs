@@ -21,7 +21,7 @@ use crate::{
     action,
     arguments::{RunArguments, WaitUntil},
     error::{Result, ToolError},
-    progress::Progress,
+    progress::ProgressNotifier,
     queue::Queue,
     settings::Settings,
 };
@@ -31,7 +31,7 @@ pub(crate) async fn run(
     queue: &Queue,
     arguments: RunArguments,
     wait_secs: u64,
-    progress: &mut Progress,
+    progress: &mut ProgressNotifier,
 ) -> Result<ActionStatus> {
     let action_id = action_id(&queue.settings, arguments.request_id.as_deref())?;
     // A repeated call is answered from what the first one has submitted, also if this version of

@@ -10,7 +10,7 @@ use crate::{
     action,
     arguments::{MAX_WAIT_SECS, ResultFilter, WaitArguments, WaitUntil, default_job_bytes},
     error::Result,
-    progress::Progress,
+    progress::ProgressNotifier,
     queue::Queue,
     reports::ActionReport,
 };
@@ -22,7 +22,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) async fn run(
     queue: &Queue,
     arguments: WaitArguments,
-    progress: &mut Progress,
+    progress: &mut ProgressNotifier,
 ) -> Result<ActionReport> {
     let WaitArguments { action_id, secs, until, max_bytes } = arguments;
     let status = until_event(queue, &action_id, (secs, until), progress).await?;
@@ -34,7 +34,7 @@ pub(crate) async fn until_event(
     queue: &Queue,
     action_id: &ActionId,
     (secs, until): (u64, WaitUntil),
-    progress: &mut Progress,
+    progress: &mut ProgressNotifier,
 ) -> Result<ActionStatus> {
     let started = Instant::now();
     let bound = Duration::from_secs(secs.min(MAX_WAIT_SECS));
