@@ -29,7 +29,7 @@ use crate::{
     queue::Queue,
     reports::{ActionReport, ResultPage},
     resources::{self, ResourceName, TEMPLATES},
-    settings::Settings,
+    settings::McpServerSettings,
     tasks,
     tools::{budget, cancel, check, list, logs, results, retry, run, status, wait},
 };
@@ -44,7 +44,7 @@ pub(crate) const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 /// Number of bytes of the results of a task.
 const TASK_RESULT_BYTES: usize = 16 * 1024;
 
-pub(crate) async fn serve_stdio(settings: Settings) -> std::result::Result<(), ServeError> {
+pub(crate) async fn serve_stdio(settings: McpServerSettings) -> std::result::Result<(), ServeError> {
     let handler = Handler::new(settings);
     let failed = |error: String| {
         ServeError(format!("the MCP client and this server do not understand each other: {error}"))
@@ -160,7 +160,7 @@ impl ServerHandler for Handler {
 }
 
 impl Handler {
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: McpServerSettings) -> Self {
         Self { queue: Arc::new(Queue::new(settings)) }
     }
 

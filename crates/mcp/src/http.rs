@@ -30,7 +30,7 @@ use tokio::{
 use crate::{
     ServeError,
     handler::{Handler, MAX_MESSAGE_BYTES},
-    settings::Settings,
+    settings::McpServerSettings,
 };
 
 /// Path of the server.
@@ -78,7 +78,7 @@ impl HttpListener {
 
     /// Serves until the process ends. `hosts` are further names that the header `Host` may have, as
     /// a proxy with TLS sends them.
-    pub async fn serve(self, settings: Settings, hosts: Vec<String>) -> Infallible {
+    pub async fn serve(self, settings: McpServerSettings, hosts: Vec<String>) -> Infallible {
         let server = settings.server.clone();
         self.serve_handler(Handler::new(settings), Some(server), hosts).await
     }

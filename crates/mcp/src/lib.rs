@@ -32,14 +32,14 @@ mod tools;
 
 pub use guide::{agent_guide, agent_skill};
 pub use http::HttpListener;
-pub use settings::Settings;
+pub use settings::McpServerSettings;
 
 /// Serves MCP over stdin and stdout until stdin ends. Nothing else may write to stdout.
 ///
 /// # Errors
 ///
 /// The client does not begin with a message of MCP, or the connection to it fails.
-pub async fn serve_stdio(settings: Settings) -> Result<(), ServeError> {
+pub async fn serve_stdio(settings: McpServerSettings) -> Result<(), ServeError> {
     handler::serve_stdio(settings).await
 }
 

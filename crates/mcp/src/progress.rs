@@ -11,7 +11,7 @@ use rmcp::{
 };
 use tokio::time::Instant;
 
-use crate::{action, settings::Settings};
+use crate::{action, settings::McpServerSettings};
 
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ pub(crate) struct ProgressNotifier {
 }
 
 impl ProgressNotifier {
-    pub(crate) fn of(context: &RequestContext<RoleServer>, settings: &Settings) -> Self {
+    pub(crate) fn of(context: &RequestContext<RoleServer>, settings: &McpServerSettings) -> Self {
         let to = context.meta.get_progress_token().map(|token| (context.peer.clone(), token));
         Self { to, sent_at: None, value: 0.0, now: settings.now }
     }

@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::{
     error::{Result, ToolError},
-    settings::Settings,
+    settings::McpServerSettings,
 };
 
 /// Time for which a call is repeated while agq or its database cannot be reached. It is shorter
@@ -23,12 +23,12 @@ const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// agq, as all tools see it.
 pub(crate) struct Queue {
-    pub(crate) settings: Settings,
+    pub(crate) settings: McpServerSettings,
     connection: Mutex<Option<Connection>>,
 }
 
 impl Queue {
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: McpServerSettings) -> Self {
         Self { settings, connection: Mutex::new(None) }
     }
 
@@ -102,7 +102,7 @@ mod tests {
     use agenix_client::Server;
     use agenix_protocol::{request::Request, time::Timestamp};
 
-    use super::{Queue, Settings};
+    use super::{McpServerSettings, Queue};
 
     /// Returns access to an agq that answers PING, and each other command with a failure of its
     /// store.
@@ -125,7 +125,7 @@ mod tests {
                 });
             }
         });
-        Queue::new(Settings {
+        Queue::new(McpServerSettings {
             server: Server::new(&address, "k".into()).unwrap(),
             version: "0",
             queue: None,

@@ -6,7 +6,7 @@ use agenix_shell::Refusal;
 
 /// Settings of the server, which `agx mcp` makes from its options.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct McpServerSettings {
     /// agq, with the key of the agent.
     pub server: Server,
     /// Version of agx, which the server tells its clients.

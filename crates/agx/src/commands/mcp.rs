@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, io::IsTerminal, net::SocketAddr, path::PathBuf};
 
 use agenix_client::Server;
-use agenix_mcp::{HttpListener, Settings};
+use agenix_mcp::{HttpListener, McpServerSettings};
 use agenix_protocol::{
     byte_escape::{decode_os, encode_os},
     documents::Task,
@@ -82,7 +82,7 @@ pub(crate) async fn run(server: &ServerArgs, mut args: McpArgs, output: Output) 
             own_server(args.cwd.as_deref(), output).await?
         }
     };
-    let settings = Settings {
+    let settings = McpServerSettings {
         server,
         version: env!("CARGO_PKG_VERSION"),
         queue: args.queue,

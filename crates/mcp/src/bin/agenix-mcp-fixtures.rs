@@ -9,14 +9,14 @@
 use std::{error::Error, io::Write, time::SystemTime};
 
 use agenix_client::Server;
-use agenix_mcp::{HttpListener, Settings, fixtures};
+use agenix_mcp::{HttpListener, McpServerSettings, fixtures};
 use agenix_protocol::{documents::Task, time::Timestamp};
 use agenix_shell::{Meaning, Placeholders, Programs, Refusal, compile};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let (address, key) = (std::env::var("AGQ_ADDR")?, std::env::var("AGQ_SESSION_KEY")?);
-    let settings = Settings {
+    let settings = McpServerSettings {
         server: Server::new(&address, key.into())?,
         version: env!("CARGO_PKG_VERSION"),
         queue: None,

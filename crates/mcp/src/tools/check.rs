@@ -12,10 +12,10 @@ use crate::{
     arguments::CheckArguments,
     error::{Result, ToolError},
     reports::CheckReport,
-    settings::Settings,
+    settings::McpServerSettings,
 };
 
-pub(crate) fn run(settings: &Settings, arguments: &CheckArguments) -> Result<CheckReport> {
+pub(crate) fn run(settings: &McpServerSettings, arguments: &CheckArguments) -> Result<CheckReport> {
     let plan = match (&arguments.pipeline, &arguments.plan) {
         (Some(pipeline), None) => of_pipeline(settings, pipeline, PipelineOptions::default())?,
         (None, Some(plan)) => of_json(plan)?,

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     error::{Result, ToolError},
-    settings::Settings,
+    settings::McpServerSettings,
 };
 
 /// Options of a plan from a pipeline.
@@ -24,7 +24,11 @@ pub(crate) struct PipelineOptions {
 }
 
 /// Compiles a pipeline. The error shows the place, and the nearest form that a plan can express.
-pub(crate) fn of_pipeline(settings: &Settings, pipeline: &str, options: PipelineOptions) -> Result<Plan> {
+pub(crate) fn of_pipeline(
+    settings: &McpServerSettings,
+    pipeline: &str,
+    options: PipelineOptions,
+) -> Result<Plan> {
     let tasks = (settings.compile)(pipeline)?;
     let of_settings = |task: Task| Task {
         timeout_secs: options.timeout_secs,
@@ -69,7 +73,7 @@ pub(crate) fn of_json(plan: &Map<String, Value>) -> Result<Plan> {
 
 /// Returns the plan with an id. The id depends on the content and on the key, so that equal calls
 /// share a plan, and other keys cannot have taken the id.
-pub(crate) fn identified(settings: &Settings, plan: Plan) -> Result<(PlanId, Plan)> {
+pub(crate) fn identified(settings: &McpServerSettings, plan: Plan) -> Result<(PlanId, Plan)> {
     let digest = settings.server.secret_digest("plan", to_json(&plan).as_bytes());
     let plan_id = PlanId::new(format!("mcp-{digest}"))
         .map_err(|error| ToolError::new(error.to_string(), "report this as a fault of agx"))?;
@@ -82,10 +86,10 @@ mod tests {
     use agenix_protocol::{documents::Task, time::Timestamp};
 
     use super::{PipelineOptions, of_pipeline};
-    use crate::settings::Settings;
+    use crate::settings::McpServerSettings;
 
-    fn settings() -> Settings {
-        Settings {
+    fn settings() -> McpServerSettings {
+        McpServerSettings {
             server: Server::new("h:1", "k".repeat(64).into()).unwrap(),
             version: "0",
             queue: None,

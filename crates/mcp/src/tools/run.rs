@@ -23,7 +23,7 @@ use crate::{
     error::{Result, ToolError},
     progress::ProgressNotifier,
     queue::Queue,
-    settings::Settings,
+    settings::McpServerSettings,
 };
 
 /// Submits the request, unless it was submitted before, and waits for `wait_secs` seconds.
@@ -43,7 +43,7 @@ pub(crate) async fn run(
     until_event(queue, &action_id, (wait_secs, WaitUntil::Done), progress).await
 }
 
-fn action_id(settings: &Settings, request_id: Option<&str>) -> Result<ActionId> {
+fn action_id(settings: &McpServerSettings, request_id: Option<&str>) -> Result<ActionId> {
     let unique = uuid::Uuid::new_v4();
     let (purpose, text) = match request_id {
         Some(request_id) => ("request", request_id.as_bytes()),
@@ -119,7 +119,7 @@ enum PlanSource {
 }
 
 /// Returns the plan of a call. Checks which arguments the call has.
-fn source(settings: &Settings, arguments: &RunArguments) -> Result<PlanSource> {
+fn source(settings: &McpServerSettings, arguments: &RunArguments) -> Result<PlanSource> {
     let repeat = |what: &str| Err(ToolError::new(what, "repeat the call with one of them"));
     let RunArguments { lines, inputs, stdin_of, retries, timeout_secs, .. } = arguments;
     if [lines.is_some(), inputs.is_some(), stdin_of.is_some()].into_iter().filter(|given| *given).count() > 1
