@@ -40,11 +40,11 @@ use crate::{
         worker::{self, WorkerCommand},
         workflow::{self, WorkflowCommand},
     },
+    connection_args::ConnectionArgs,
     docs_url::docs_url,
     error::{CliError, Result},
     json_schema,
     output::Output,
-    server_args::ServerArgs,
     top,
     util::atomic_file::cannot_write,
 };
@@ -57,7 +57,7 @@ use crate::{
 #[command(version, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) server: ServerArgs,
+    pub(crate) server: ConnectionArgs,
     #[arg(long, global = true, help = concat!("Print JSON documents, as described in ", docs_url!("agx.md")))]
     pub(crate) json: bool,
     /// Without a command: an overview of workers, queues and actions
@@ -173,7 +173,7 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<()> {
     }
 }
 
-async fn dispatch(server: &ServerArgs, command: Option<Command>, output: Output) -> Result<()> {
+async fn dispatch(server: &ConnectionArgs, command: Option<Command>, output: Output) -> Result<()> {
     let Some(command) = command else { return overview::overview(server, output).await };
     match command {
         Command::Up(args) => up::up(&args, server, output).await,
@@ -226,7 +226,7 @@ fn man(directory: &Path) -> Result<()> {
     written.map_err(|error| cannot_write(directory, &error))
 }
 
-async fn top(server: &ServerArgs) -> Result<()> {
+async fn top(server: &ConnectionArgs) -> Result<()> {
     if !std::io::stdout().is_terminal() {
         return Err(CliError::usage("there is no terminal for it", "for a script there is `agx --json`"));
     }

@@ -5,6 +5,7 @@
 mod background;
 mod cli;
 mod commands;
+mod connection_args;
 mod docs_url;
 mod documents;
 mod error;
@@ -16,7 +17,6 @@ mod profiles;
 mod remote;
 mod sandbox;
 mod scale;
-mod server_args;
 mod signing_keys;
 mod top;
 mod util;

@@ -7,11 +7,11 @@ use clap::Args;
 
 use super::action_inputs::{InputFiles, input, inputs, lines};
 use crate::{
+    connection_args::ConnectionArgs,
     documents::{ActionClosed, ActionExtended},
     error::Result,
     output::{Output, counted, jobs},
     remote::{chunked_submit::pieces, retrying_client::RetryingClient},
-    server_args::ServerArgs,
     util::text::any_bytes,
 };
 
@@ -31,7 +31,7 @@ pub(crate) struct AddArgs {
     pub(crate) at: Option<u64>,
 }
 
-pub(super) async fn add(server: &ServerArgs, args: AddArgs, output: Output) -> Result<()> {
+pub(super) async fn add(server: &ConnectionArgs, args: AddArgs, output: Output) -> Result<()> {
     let field = &args.files.field;
     let inputs = if args.values.is_empty() {
         inputs(&args.files, output)?.map_or_else(|| lines(Path::new("-"), field, output), Ok)?
@@ -65,7 +65,7 @@ pub(super) async fn add(server: &ServerArgs, args: AddArgs, output: Output) -> R
     })
 }
 
-pub(super) async fn close(server: &ServerArgs, action_id: ActionId, output: Output) -> Result<()> {
+pub(super) async fn close(server: &ConnectionArgs, action_id: ActionId, output: Output) -> Result<()> {
     let mut agq = RetryingClient::new(server.server()?, server.connect().await?, output);
     agq.close_action(&action_id).await?;
     output.show("action.close", &ActionClosed { action_id }, |data| {

@@ -11,10 +11,10 @@ use agenix_protocol::{
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::{
+    connection_args::ConnectionArgs,
     documents::{JobResultSummary, ResultDifference},
     error::{CliError, Result},
     output::{Output, counted},
-    server_args::ServerArgs,
     util::printable::one_line,
     watch::progress,
 };
@@ -52,7 +52,7 @@ struct Comparison {
 }
 
 pub(super) async fn run(
-    server: &ServerArgs,
+    server: &ConnectionArgs,
     before: &ActionId,
     after: &ActionId,
     output: Output,

@@ -7,10 +7,10 @@ use super::{
     overview::actions_text,
 };
 use crate::{
+    connection_args::ConnectionArgs,
     error::Result,
     output::Output,
     remote::overview::{actions_with, descriptions},
-    server_args::ServerArgs,
 };
 
 #[derive(Debug, Args)]
@@ -23,7 +23,7 @@ pub(crate) struct ListArgs {
     pub(crate) most: usize,
 }
 
-pub(super) async fn run(server: &ServerArgs, args: ListArgs, output: Output) -> Result<()> {
+pub(super) async fn run(server: &ConnectionArgs, args: ListArgs, output: Output) -> Result<()> {
     let wanted = labels(args.labels)?;
     let connection = server.connect().await?;
     let mut latest = actions_with(&connection, wanted.clone()).await?;

@@ -11,10 +11,10 @@ use agenix_protocol::{
 use futures_util::{Stream, StreamExt, stream};
 
 use crate::{
+    connection_args::ConnectionArgs,
     error::{CliError, Result},
     output::Output,
     remote::{retrying_client::RetryingClient, stored_stream::StoredStream},
-    server_args::ServerArgs,
     util::atomic_file::cannot_write,
     watch::progress,
 };
@@ -23,7 +23,7 @@ use crate::{
 const AT_ONCE: usize = 16;
 
 pub(super) async fn run(
-    server: &ServerArgs,
+    server: &ConnectionArgs,
     action_id: &ActionId,
     ordered: bool,
     output_dir: Option<&Path>,

@@ -7,14 +7,14 @@ use agenix_protocol::{
 
 use super::{labels::labels_of, verdict};
 use crate::{
+    connection_args::ConnectionArgs,
     error::Result,
     output::{Output, jobs},
     remote::retrying_client::RetryingClient,
-    server_args::ServerArgs,
     watch::progress,
 };
 
-pub(super) async fn run(server: &ServerArgs, id: &ActionId, watch: bool, output: Output) -> Result<()> {
+pub(super) async fn run(server: &ConnectionArgs, id: &ActionId, watch: bool, output: Output) -> Result<()> {
     let mut connection = server.connect().await?;
     if watch {
         let mut agq = RetryingClient::new(server.server()?, connection, output);

@@ -19,11 +19,11 @@ use super::{
     verdict,
 };
 use crate::{
+    connection_args::ConnectionArgs,
     documents::ActionSubmitted,
     error::{CliError, Result},
     output::{Output, jobs},
     remote::{chunked_submit, retrying_client::RetryingClient},
-    server_args::ServerArgs,
     util::duration::parse_duration,
     watch::progress,
 };
@@ -76,7 +76,7 @@ pub(crate) struct SubmitArgs {
     pub(crate) wait: bool,
 }
 
-pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -> Result<()> {
+pub(super) async fn run(server: &ConnectionArgs, args: SubmitArgs, output: Output) -> Result<()> {
     let inputs = match inputs(&args.inputs, output)? {
         Some(inputs) => inputs,
         None if args.open => Vec::new(),

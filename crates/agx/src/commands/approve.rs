@@ -13,10 +13,10 @@ use clap::Args;
 use super::plan_text::plan_lines;
 
 use crate::{
+    connection_args::ConnectionArgs,
     documents::PlanDecided,
     error::{CliError, Result},
     output::{Output, jobs, table},
-    server_args::ServerArgs,
     util::proquint::proquints,
 };
 
@@ -46,18 +46,18 @@ struct DigestArg {
     digest: Option<String>,
 }
 
-pub(crate) async fn approve(server: &ServerArgs, args: ApproveArgs, output: Output) -> Result<()> {
+pub(crate) async fn approve(server: &ConnectionArgs, args: ApproveArgs, output: Output) -> Result<()> {
     match &args.plan_id {
         None => list(server, output).await,
         Some(plan_id) => decide(server, (plan_id, ApprovalState::Approved), args.digest, output).await,
     }
 }
 
-pub(crate) async fn reject(server: &ServerArgs, args: RejectArgs, output: Output) -> Result<()> {
+pub(crate) async fn reject(server: &ConnectionArgs, args: RejectArgs, output: Output) -> Result<()> {
     decide(server, (&args.plan_id, ApprovalState::Rejected), args.digest, output).await
 }
 
-async fn list(server: &ServerArgs, output: Output) -> Result<()> {
+async fn list(server: &ConnectionArgs, output: Output) -> Result<()> {
     let approvals = server.connect().await?.approvals().await?;
     output.show("approval.list", &approvals, |approvals| listing(approvals))
 }
@@ -82,7 +82,7 @@ fn listing(approvals: &[Approval]) -> String {
 }
 
 async fn decide(
-    server: &ServerArgs,
+    server: &ConnectionArgs,
     (plan_id, state): (&PlanId, ApprovalState),
     DigestArg { digest }: DigestArg,
     output: Output,

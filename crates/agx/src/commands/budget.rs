@@ -4,9 +4,9 @@ use agenix_protocol::documents::{AmountStatus, BudgetStatus};
 use clap::Args;
 
 use crate::{
+    connection_args::ConnectionArgs,
     error::Result,
     output::{Output, table},
-    server_args::ServerArgs,
 };
 
 #[derive(Debug, Args)]
@@ -15,7 +15,7 @@ pub(crate) struct BudgetArgs {
     name: Option<String>,
 }
 
-pub(crate) async fn run(server: &ServerArgs, args: &BudgetArgs, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, args: &BudgetArgs, output: Output) -> Result<()> {
     let budgets = server.connect().await?.budgets(args.name.as_deref()).await?;
     output.show("budget", &budgets, |budgets| text(budgets))
 }

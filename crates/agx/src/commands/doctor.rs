@@ -14,11 +14,11 @@ use tokio::time::Instant;
 
 use crate::{
     background::embedded::program,
+    connection_args::ConnectionArgs,
     documents::{Finding, MachineSandbox},
     error::{CliError, Result},
     output::{Output, counted},
     sandbox::{self, profiles_text, property_lines},
-    server_args::ServerArgs,
     watch::unmet_needs,
 };
 
@@ -56,7 +56,7 @@ impl Finding {
     }
 }
 
-pub(crate) async fn run(server: &ServerArgs, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, output: Output) -> Result<()> {
     let mut findings = vec![programs(), files()];
     match server.connect_if_any().await {
         Ok(None) => findings.push(Finding::well(

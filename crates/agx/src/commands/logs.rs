@@ -9,11 +9,11 @@ use clap::Args;
 
 use super::raw_arg::RawArg;
 use crate::{
+    connection_args::ConnectionArgs,
     error::{CliError, Result},
     logs::{self, LogOptions},
     output::{Output, counted},
     remote::retrying_client::RetryingClient,
-    server_args::ServerArgs,
 };
 
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub(crate) struct LogsArgs {
     pub(crate) raw: RawArg,
 }
 
-pub(crate) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, args: &LogsArgs, output: Output) -> Result<()> {
     let output = args.raw.apply(output);
     // A pager may suspend agx for an unlimited time, so replies have no timeout.
     let mut connection = Connection::open_without_timeout(&server.server()?).await?;

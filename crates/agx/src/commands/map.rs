@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     background::embedded::EmbeddedCluster,
+    connection_args::ConnectionArgs,
     documents::MapCommand,
     error::{CliError, Result},
     map::{
@@ -29,7 +30,6 @@ use crate::{
         Printer, ReadAhead, Resumed, Sources, StopLevel, UnsentInputs, blocks, end, is_decided_by_agq, split,
     },
     output::{Output, counted},
-    server_args::ServerArgs,
     util::signals::{self, FirstSignal},
 };
 
@@ -38,7 +38,7 @@ use crate::{
 /// takes results, and before it takes theirs.
 const KEPT_FOR_EACH_AHEAD: u64 = 5;
 
-pub(crate) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, mut args: MapArgs, output: Output) -> Result<()> {
     let output = args.raw.apply(output);
     if output.is_json && args.grouping().is_live() {
         let help = "leave it out: with --json, each job is a document when it ends";

@@ -16,11 +16,11 @@ use serde_json::json;
 
 use super::{command_plan, project_cluster};
 use crate::{
+    connection_args::ConnectionArgs,
     error::{CliError, Result},
     map::in_plan,
     output::Output,
     sandbox::ProfileArg,
-    server_args::ServerArgs,
     util::{clock::now, text::any_bytes},
 };
 
@@ -61,7 +61,7 @@ pub(crate) fn guide(args: &GuideArgs, output: Output) -> Result<()> {
     output.flush()
 }
 
-pub(crate) async fn run(server: &ServerArgs, mut args: McpArgs, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, mut args: McpArgs, output: Output) -> Result<()> {
     if args.print_config {
         output.raw(config(server, &args)?.as_bytes())?;
         return output.flush();
@@ -125,7 +125,7 @@ fn tasks_of(pipeline: &str) -> std::result::Result<Vec<Task>, Refusal> {
 
 /// Returns the configuration in the form that most clients read. A client starts the server in a
 /// directory of its own, so paths are absolute.
-fn config(server: &ServerArgs, args: &McpArgs) -> Result<String> {
+fn config(server: &ConnectionArgs, args: &McpArgs) -> Result<String> {
     let mut words = vec!["mcp".to_owned()];
     let options = [
         ("queue", args.queue.as_ref().map(ToString::to_string)),

@@ -18,13 +18,13 @@ use clap::Args;
 
 use super::{quantity_args::QuantityArgs, refused};
 use crate::{
+    connection_args::ConnectionArgs,
     docs_url::docs_url,
     documents::PlanRef,
     error::{CliError, Result},
     map::in_plan,
     output::Output,
     sandbox::ProfileArg,
-    server_args::ServerArgs,
     util::{
         duration::parse_secs,
         text::{any_bytes, without_mark},
@@ -69,7 +69,7 @@ pub(crate) struct FromArgs {
     pub(crate) quantities: QuantityArgs,
 }
 
-pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) -> Result<()> {
+pub(super) async fn from(server: &ConnectionArgs, args: FromArgs, output: Output) -> Result<()> {
     let plan = plan_of(&args)?;
     if !args.submit {
         return output.show("plan.get", &plan, pretty);
@@ -77,7 +77,7 @@ pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) ->
     submit(server, &plan, output).await
 }
 
-pub(super) async fn new(server: &ServerArgs, sandbox: &ProfileArg, output: Output) -> Result<()> {
+pub(super) async fn new(server: &ConnectionArgs, sandbox: &ProfileArg, output: Output) -> Result<()> {
     if !std::io::stdin().is_terminal() {
         return Err(CliError::usage(
             "there is no terminal for the questions",
@@ -120,7 +120,7 @@ pub(super) async fn new(server: &ServerArgs, sandbox: &ProfileArg, output: Outpu
 
 /// `agx plan edit`: stores the edited plan under a new id, because plans are immutable.
 pub(super) async fn edit(
-    server: &ServerArgs,
+    server: &ConnectionArgs,
     plan_id: &PlanId,
     new_id: Option<PlanId>,
     output: Output,
@@ -216,7 +216,7 @@ pub(super) fn pretty(plan: &Plan) -> String {
     serde_json::to_string_pretty(plan).unwrap_or_default()
 }
 
-async fn submit(server: &ServerArgs, plan: &Plan, output: Output) -> Result<()> {
+async fn submit(server: &ConnectionArgs, plan: &Plan, output: Output) -> Result<()> {
     let json = pretty(plan).into_bytes();
     let plan_id = server.connect().await?.submit_plan(json).await?;
     output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))

@@ -3,11 +3,11 @@
 use clap::Subcommand;
 
 use crate::{
+    connection_args::ConnectionArgs,
     documents::{NameRef, ProfileListed, ProfileSet},
     error::Result,
     output::{Output, table},
     profiles::{Profile, UserDir, check_name, not_found},
-    server_args::ServerArgs,
 };
 
 #[derive(Debug, Subcommand)]
@@ -22,7 +22,7 @@ pub(crate) enum ProfileCommand {
     Remove { name: String },
 }
 
-pub(crate) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) -> Result<()> {
+pub(crate) fn run(server: &ConnectionArgs, command: ProfileCommand, output: Output) -> Result<()> {
     let home = UserDir::find()?;
     match command {
         ProfileCommand::List => list(&home, output),

@@ -12,11 +12,11 @@ use clap::{Args, Subcommand};
 
 use super::{plan_sign::trust, provenance_check, read};
 use crate::{
+    connection_args::ConnectionArgs,
     documents::{ProvenanceShown, ProvenanceVerified, TaskProof, TaskStatement},
     error::{CliError, Result},
     output::{Output, counted},
     remote::retrying_client::RetryingClient,
-    server_args::ServerArgs,
     util::printable::one_line,
 };
 
@@ -47,7 +47,7 @@ pub(crate) struct VerifyArgs {
     trust: PathBuf,
 }
 
-pub(crate) async fn run(server: &ServerArgs, command: ProvenanceCommand, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, command: ProvenanceCommand, output: Output) -> Result<()> {
     match command {
         ProvenanceCommand::Show { job_id, envelopes } => show(server, &job_id, envelopes, output).await,
         ProvenanceCommand::Verify(VerifyArgs { job_id: Some(job_id), trust: file, .. }) => {
@@ -64,7 +64,7 @@ pub(crate) async fn run(server: &ServerArgs, command: ProvenanceCommand, output:
     }
 }
 
-async fn show(server: &ServerArgs, job_id: &JobId, envelopes: bool, output: Output) -> Result<()> {
+async fn show(server: &ConnectionArgs, job_id: &JobId, envelopes: bool, output: Output) -> Result<()> {
     let job = job(&mut server.connect().await?, job_id).await?;
     let unreadable =
         |error: &dyn std::fmt::Display| CliError::Unproved(format!("a statement cannot be read: {error}"));
@@ -93,7 +93,7 @@ async fn job(agq: &mut Connection, job_id: &JobId) -> Result<JobStatus> {
 }
 
 async fn verify_job(
-    server: &ServerArgs,
+    server: &ConnectionArgs,
     job_id: &JobId,
     trust: &TrustFile,
     output: Output,

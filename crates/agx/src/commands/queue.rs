@@ -8,10 +8,10 @@ use agenix_protocol::{
 use clap::Subcommand;
 
 use crate::{
+    connection_args::ConnectionArgs,
     documents::QueueRef,
     error::Result,
     output::{Output, jobs},
-    server_args::ServerArgs,
     util::path_lookup::nearest,
 };
 
@@ -25,7 +25,7 @@ pub(crate) enum QueueCommand {
     Resume { queue: QueueName },
 }
 
-pub(crate) async fn run(server: &ServerArgs, command: QueueCommand, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, command: QueueCommand, output: Output) -> Result<()> {
     match command {
         QueueCommand::Stats => stats(server, output).await,
         QueueCommand::Pause { queue } => set_paused(server, &queue, true, output).await,
@@ -33,7 +33,7 @@ pub(crate) async fn run(server: &ServerArgs, command: QueueCommand, output: Outp
     }
 }
 
-async fn stats(server: &ServerArgs, output: Output) -> Result<()> {
+async fn stats(server: &ConnectionArgs, output: Output) -> Result<()> {
     let stats = server.connect().await?.queue_stats().await?;
     output.show("queue.stats", &stats, text)
 }
@@ -77,7 +77,7 @@ fn queue(name: &str, stats: &ReadyStats) -> String {
     text
 }
 
-async fn set_paused(server: &ServerArgs, queue: &QueueName, pauses: bool, output: Output) -> Result<()> {
+async fn set_paused(server: &ConnectionArgs, queue: &QueueName, pauses: bool, output: Output) -> Result<()> {
     let mut connection = server.connect().await?;
     let stats = connection.queue_stats().await?;
     if pauses && stats.ready_of(queue.as_str()).is_none() {

@@ -25,12 +25,12 @@ use super::{
 };
 use crate::{
     background::embedded::EmbeddedCluster,
+    connection_args::ConnectionArgs,
     error::{CliError, Result},
     logs::{self, LogOptions, WAIT_NOTED_AFTER},
     output::Output,
     remote::{command_input::CommandInput, retrying_client::RetryingClient},
     sandbox::SandboxArgs,
-    server_args::ServerArgs,
     util::{
         duration::parse_secs,
         signals::{self, stop_requested},
@@ -107,12 +107,12 @@ Exit codes: that of the command; 128+N if signal N ended it, 124 if it exceeded 
 
 /// Runs the command. Errors of agx itself get their own exit code, because the others are those of
 /// the command.
-pub(crate) async fn run(server: &ServerArgs, args: RunArgs, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, args: RunArgs, output: Output) -> Result<()> {
     let output = args.raw.apply(output);
     run_job(server, args, output).await.map_err(|failure| failure.of_run(UNKNOWN))
 }
 
-async fn run_job(server: &ServerArgs, mut args: RunArgs, output: Output) -> Result<()> {
+async fn run_job(server: &ConnectionArgs, mut args: RunArgs, output: Output) -> Result<()> {
     let given = if args.local { Ok(None) } else { server.given() };
     let programs = permitted_programs(&given);
     let given = given?;

@@ -6,10 +6,10 @@ use clap::Subcommand;
 
 use super::read;
 use crate::{
+    connection_args::ConnectionArgs,
     documents::{NameRef, ScheduleSet},
     error::{CliError, Result},
     output::{Output, pretty},
-    server_args::ServerArgs,
 };
 
 #[derive(Debug, Subcommand)]
@@ -28,7 +28,7 @@ pub(crate) enum ScheduleCommand {
     Delete { name: String },
 }
 
-pub(crate) async fn run(server: &ServerArgs, command: ScheduleCommand, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, command: ScheduleCommand, output: Output) -> Result<()> {
     match command {
         ScheduleCommand::Set { file } => set(server, &file, output).await,
         ScheduleCommand::Get { name } => get(server, &name, output).await,
@@ -39,7 +39,7 @@ pub(crate) async fn run(server: &ServerArgs, command: ScheduleCommand, output: O
 
 const HELP: &str = "see the schedules with `agx schedule list`";
 
-async fn set(server: &ServerArgs, file: &Path, output: Output) -> Result<()> {
+async fn set(server: &ConnectionArgs, file: &Path, output: Output) -> Result<()> {
     let json = read(file)?;
     let set = server.connect().await?.set_schedule(json).await?;
     let document = ScheduleSet { name: set.name.clone(), next_run_at: set.next_run_at.clone() };
@@ -48,13 +48,13 @@ async fn set(server: &ServerArgs, file: &Path, output: Output) -> Result<()> {
     })
 }
 
-async fn get(server: &ServerArgs, name: &str, output: Output) -> Result<()> {
+async fn get(server: &ConnectionArgs, name: &str, output: Output) -> Result<()> {
     let schedule = server.connect().await?.schedule(name).await?;
     let schedule = schedule.ok_or_else(|| CliError::not_found("schedule", &name, HELP))?;
     output.show("schedule.get", &schedule, |schedule| pretty(schedule.get()))
 }
 
-async fn delete(server: &ServerArgs, name: &str, output: Output) -> Result<()> {
+async fn delete(server: &ConnectionArgs, name: &str, output: Output) -> Result<()> {
     if !server.connect().await?.delete_schedule(name).await? {
         return Err(CliError::not_found("schedule", &name, HELP));
     }

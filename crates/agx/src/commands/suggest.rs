@@ -1,13 +1,13 @@
 //! Suggests the closest existing id when an id is not found.
 
 use crate::{
+    connection_args::ConnectionArgs,
     error::{CliError, Result},
-    server_args::ServerArgs,
     util::path_lookup::nearest,
 };
 
 /// Returns `failure` with the closest existing id. Errors of this lookup are ignored.
-pub(crate) async fn with_suggestion(server: &ServerArgs, failure: CliError) -> CliError {
+pub(crate) async fn with_suggestion(server: &ConnectionArgs, failure: CliError) -> CliError {
     let CliError::NotThere { what, id, .. } = &failure else { return failure };
     let names = names(server, what).await.unwrap_or_default();
     match nearest(id, names.iter().map(String::as_str)) {
@@ -17,7 +17,7 @@ pub(crate) async fn with_suggestion(server: &ServerArgs, failure: CliError) -> C
 }
 
 /// Returns all ids of the kind `what`.
-async fn names(server: &ServerArgs, what: &str) -> Result<Vec<String>> {
+async fn names(server: &ConnectionArgs, what: &str) -> Result<Vec<String>> {
     let mut agq = server.connect().await?;
     Ok(match what {
         "plan" => agq.plans().await?.iter().map(ToString::to_string).collect(),

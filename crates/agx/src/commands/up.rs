@@ -16,12 +16,12 @@ use crate::{
         },
         supervisor::{self, LogTails, SupervisorSpec},
     },
+    connection_args::{ConnectionArgs, server_of},
     documents::{Down, Joined, Up},
     error::{CliError, Result},
     output::Output,
     profiles::{LOCAL, Profile, UserDir, check_name, write_secret},
     sandbox::{DEFAULT_PROFILE, parse_profile, worker_option_texts},
-    server_args::{ServerArgs, server_of},
 };
 
 #[derive(Debug, Args)]
@@ -98,7 +98,7 @@ pub(crate) struct JoinArgs {
 
 const CA: &str = "ca.pem";
 
-pub(crate) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<()> {
+pub(crate) async fn up(args: &UpArgs, server: &ConnectionArgs, output: Output) -> Result<()> {
     let options_of_agw = of_sandbox(&args.sandbox)?.unwrap_or_else(|| spec_texts(&["--program-paths"]));
     let home = UserDir::find()?;
     let dir = home.default_path(LOCAL)?;

@@ -8,10 +8,10 @@ use serde_json::{Value, value::RawValue};
 
 use super::read;
 use crate::{
+    connection_args::ConnectionArgs,
     documents::{WorkflowBegun, WorkflowRef},
     error::{CliError, Result},
     output::{Output, counted},
-    server_args::ServerArgs,
     util::printable::one_line,
 };
 
@@ -30,7 +30,7 @@ pub(crate) enum WorkflowCommand {
     Cancel { workflow_id: String },
 }
 
-pub(crate) async fn run(server: &ServerArgs, command: WorkflowCommand, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, command: WorkflowCommand, output: Output) -> Result<()> {
     match command {
         WorkflowCommand::Submit { file } => submit(server, &file, output).await,
         WorkflowCommand::Status { workflow_id } => status(server, &workflow_id, output).await,
@@ -39,7 +39,7 @@ pub(crate) async fn run(server: &ServerArgs, command: WorkflowCommand, output: O
     }
 }
 
-async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<()> {
+async fn submit(server: &ConnectionArgs, file: &Path, output: Output) -> Result<()> {
     let json = read(file)?;
     let begun = server.connect().await?.submit_workflow(json).await?;
     let document = WorkflowBegun { workflow_id: begun.workflow_id.clone(), steps: begun.steps };
@@ -47,7 +47,7 @@ async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<()> 
     output.show("workflow.submit", &document, |_| format!("workflow {id} has begun: {steps}"))
 }
 
-async fn status(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<()> {
+async fn status(server: &ConnectionArgs, workflow_id: &str, output: Output) -> Result<()> {
     let workflow = server.connect().await?.workflow(workflow_id).await?;
     let help = "see the workflows with `agx workflow list`";
     let workflow = workflow.ok_or_else(|| CliError::not_found("workflow", &workflow_id, help))?;
@@ -88,7 +88,7 @@ fn add_steps(workflow: &Value, before: &str, lines: &mut Vec<String>) {
     }
 }
 
-async fn cancel(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<()> {
+async fn cancel(server: &ConnectionArgs, workflow_id: &str, output: Output) -> Result<()> {
     server.connect().await?.cancel_workflow(workflow_id).await?;
     let document = WorkflowRef { workflow_id: workflow_id.to_owned() };
     output.show("workflow.cancel", &document, |_| format!("workflow {workflow_id} is cancelled"))

@@ -23,11 +23,11 @@ use super::{
     plan_write::pretty,
 };
 use crate::{
+    connection_args::ConnectionArgs,
     documents::PlanAsked,
     error::{CliError, Result},
     output::{Output, counted},
     sandbox::ProfileArg,
-    server_args::ServerArgs,
     util::{duration::parse_wait, shorten::shortened},
 };
 
@@ -88,7 +88,7 @@ impl AskArgs {
 /// Asks the model for a plan that does what `wish` says, checks it, asks for corrections if it is
 /// refused, and prints the plan.
 pub(super) async fn ask(
-    server: &ServerArgs,
+    server: &ConnectionArgs,
     wish: &str,
     args: &AskArgs,
     sandbox: &ProfileArg,

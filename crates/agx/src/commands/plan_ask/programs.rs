@@ -12,9 +12,9 @@ use agenix_protocol::{
 use agenix_rules::plan::needs;
 
 use crate::{
+    connection_args::{ConnectionArgs, is_absent},
     error::{CliError, Result},
     output::counted,
-    server_args::{ServerArgs, is_absent},
     util::{path_lookup, shorten::shortened},
 };
 
@@ -46,7 +46,7 @@ pub(super) struct Programs {
 impl Programs {
     /// Asks agq for the programs of the workers. If none is configured or running, or it has no
     /// worker, takes common programs of this machine.
-    pub(super) async fn find(server: &ServerArgs, policy: Option<&Policy>) -> Result<Self> {
+    pub(super) async fn find(server: &ConnectionArgs, policy: Option<&Policy>) -> Result<Self> {
         let is_named = server.given()?.is_some();
         let why = match server.server() {
             Ok(agq) => match offered(&agq).await {

@@ -37,7 +37,7 @@ const FILES: [(&str, &str); 4] = [
 
 /// Address of agq, and credentials.
 #[derive(Debug, Args)]
-pub(crate) struct ServerArgs {
+pub(crate) struct ConnectionArgs {
     /// Address of agq: HOST:PORT, rediss://HOST:PORT for TLS, or unix:/PATH; a list with commas if
     /// several nodes share a database: agx tries the next node if one is down
     ///
@@ -63,7 +63,7 @@ pub(crate) struct ServerArgs {
     tls_key: Option<PathBuf>,
 }
 
-/// Environment variables and arguments that stand for [`ServerArgs`].
+/// Environment variables and arguments that stand for [`ConnectionArgs`].
 #[derive(Debug)]
 pub(crate) struct ServerSettings {
     pub(crate) variables: Vec<(&'static str, String)>,
@@ -80,7 +80,7 @@ enum Selection {
     None,
 }
 
-impl ServerArgs {
+impl ConnectionArgs {
     pub(crate) async fn connect(&self) -> Result<Connection> {
         Ok(Connection::open(&self.server()?).await?)
     }

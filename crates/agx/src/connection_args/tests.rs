@@ -10,9 +10,9 @@ use std::{
 use agenix_client::Server;
 
 use super::{
-    FILES,
+    ConnectionArgs, FILES,
     Selection::{self, Address, Profile},
-    ServerArgs, open_default, selected,
+    open_default, selected,
 };
 use crate::error::CliError;
 
@@ -34,7 +34,7 @@ fn server_options_override_variables() {
 
 #[test]
 fn server_variables_of_files_do_not_count_with_a_profile() {
-    let args = |ca: Option<&str>| ServerArgs {
+    let args = |ca: Option<&str>| ConnectionArgs {
         agq: None,
         profile: None,
         session_key_file: None,
