@@ -10,7 +10,7 @@ use secrecy::SecretString;
 
 use crate::{
     error::{CliError, Result},
-    profiles::{Profile, UserDir},
+    profiles::{ServerProfile, UserDir},
     util::printable::one_line,
 };
 
@@ -72,7 +72,7 @@ pub(crate) struct ServerSettings {
 
 /// Selection of an agq by an option or a variable.
 #[derive(Debug, PartialEq, Eq)]
-enum Selection {
+enum ServerSelection {
     Address(String),
     /// Name of a profile.
     Profile(String),
@@ -88,7 +88,8 @@ impl ConnectionArgs {
     /// Returns the server that an address or a profile names, or `None`.
     pub(crate) fn given(&self) -> Result<Option<Server>> {
         let selection = self.selection()?;
-        let is_given = matches!(selection, Selection::Address(_)) || stored_profile(&selection)?.is_some();
+        let is_given =
+            matches!(selection, ServerSelection::Address(_)) || stored_profile(&selection)?.is_some();
         if is_given { self.server().map(Some) } else { Ok(None) }
     }
 
@@ -104,12 +105,12 @@ impl ConnectionArgs {
     /// Returns the address of agq from `--agq`, AGQ_ADDR or AGQ_URL, unless a profile is selected.
     pub(crate) fn address(&self) -> Result<Option<String>> {
         Ok(match self.selection()? {
-            Selection::Address(address) => Some(address),
+            ServerSelection::Address(address) => Some(address),
             _ => None,
         })
     }
 
-    fn selection(&self) -> Result<Selection> {
+    fn selection(&self) -> Result<ServerSelection> {
         let set = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
         selected(self.agq.as_deref(), self.profile.as_deref(), set)
     }
@@ -130,11 +131,12 @@ impl ConnectionArgs {
     /// absolute paths. Variables do not replace the files of a profile, and arguments do.
     pub(crate) fn settings(&self) -> Result<ServerSettings> {
         let selection = self.selection()?;
-        let has_profile = matches!(selection, Selection::Profile(_)) || stored_profile(&selection)?.is_some();
+        let has_profile =
+            matches!(selection, ServerSelection::Profile(_)) || stored_profile(&selection)?.is_some();
         let mut variables = match selection {
-            Selection::Address(address) => vec![(ADDRESSES[0], address)],
-            Selection::Profile(profile) => vec![(PROFILE, profile)],
-            Selection::None => Vec::new(),
+            ServerSelection::Address(address) => vec![(ADDRESSES[0], address)],
+            ServerSelection::Profile(profile) => vec![(PROFILE, profile)],
+            ServerSelection::None => Vec::new(),
         };
         let mut arguments = Vec::new();
         let files = self.files(has_profile, environment_variable);
@@ -150,8 +152,8 @@ impl ConnectionArgs {
     }
 
     /// Returns these options as a profile, with absolute paths.
-    pub(crate) fn as_profile(&self) -> Result<Profile> {
-        let Selection::Address(agq) = self.selection()? else {
+    pub(crate) fn as_profile(&self) -> Result<ServerProfile> {
+        let ServerSelection::Address(agq) = self.selection()? else {
             return Err(CliError::usage(
                 "there is no address to store",
                 "give --agq ADDRESS, and --session-key-file FILE",
@@ -162,7 +164,7 @@ impl ConnectionArgs {
             file.map_err(|error| CliError::usage(error.to_string(), "name a file"))
         };
         let [session_key_file, tls_ca, tls_cert, tls_key] = self.files(false, environment_variable);
-        let profile = Profile {
+        let profile = ServerProfile {
             agq,
             session_key_file: whole(session_key_file)?,
             tls_ca: whole(tls_ca)?,
@@ -178,7 +180,7 @@ impl ConnectionArgs {
         let selection = self.selection()?;
         let stored = stored_profile(&selection)?;
         let address = match selection {
-            Selection::Address(address) => Some(address),
+            ServerSelection::Address(address) => Some(address),
             _ => None,
         };
         let [key_file, tls_ca, tls_cert, tls_key] = self.files(stored.is_some(), environment_variable);
@@ -192,8 +194,8 @@ impl ConnectionArgs {
         if !is_named && matches!(key, Err(SessionKeyError::Missing)) {
             return Err(CliError::NoServer { what: NOTHING_RUNS.into(), help: START_ONE.into() });
         }
-        let stored = stored.unwrap_or_else(|| Profile::new(DEFAULT_ADDRESS));
-        let profile = Profile {
+        let stored = stored.unwrap_or_else(|| ServerProfile::new(DEFAULT_ADDRESS));
+        let profile = ServerProfile {
             agq: address.unwrap_or(stored.agq),
             session_key_file: None,
             tls_ca: tls_ca.or(stored.tls_ca),
@@ -234,12 +236,12 @@ fn selected(
     agq: Option<&str>,
     profile: Option<&str>,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<Selection> {
+) -> Result<ServerSelection> {
     if let Some(address) = agq {
-        return Ok(Selection::Address(address.to_owned()));
+        return Ok(ServerSelection::Address(address.to_owned()));
     }
     if let Some(name) = profile {
-        return Ok(Selection::Profile(name.to_owned()));
+        return Ok(ServerSelection::Profile(name.to_owned()));
     }
     let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
     let address = ADDRESSES.into_iter().find_map(|name| Some((name, set(name)?)));
@@ -252,9 +254,9 @@ fn selected(
             format!("the variable {name} has an address of HTTP, and agx connects to the other port of agq"),
             "set AGQ_ADDR, or give --agq: HOST:PORT, rediss://HOST:PORT for TLS, or unix:/PATH; AGQ_URL does not count then",
         )),
-        (Some((_, address)), None) => Ok(Selection::Address(address)),
-        (None, Some(profile)) => Ok(Selection::Profile(profile)),
-        (None, None) => Ok(Selection::None),
+        (Some((_, address)), None) => Ok(ServerSelection::Address(address)),
+        (None, Some(profile)) => Ok(ServerSelection::Profile(profile)),
+        (None, None) => Ok(ServerSelection::None),
     }
 }
 
@@ -264,11 +266,11 @@ fn is_of_http(address: &str) -> bool {
 }
 
 /// Returns the selected profile, or the current one if nothing is selected.
-fn stored_profile(selection: &Selection) -> Result<Option<Profile>> {
+fn stored_profile(selection: &ServerSelection) -> Result<Option<ServerProfile>> {
     match selection {
-        Selection::Address(_) => return Ok(None),
-        Selection::Profile(name) => return Ok(UserDir::find()?.profiles()?.get(Some(name))?.cloned()),
-        Selection::None => {}
+        ServerSelection::Address(_) => return Ok(None),
+        ServerSelection::Profile(name) => return Ok(UserDir::find()?.profiles()?.get(Some(name))?.cloned()),
+        ServerSelection::None => {}
     }
     // A user without a directory for profiles has no profiles.
     let Ok(home) = UserDir::find() else { return Ok(None) };
@@ -289,11 +291,11 @@ fn note_once(text: &str) {
 }
 
 /// Returns the server of `profile`, with the key that the profile names.
-pub(crate) fn server_of(profile: &Profile) -> Result<Server> {
+pub(crate) fn server_of(profile: &ServerProfile) -> Result<Server> {
     server_with(profile, profile.session_key_file.as_deref().map_or_else(|| session_key(None), key_in))
 }
 
-fn server_with(profile: &Profile, key: Result<SecretString, SessionKeyError>) -> Result<Server> {
+fn server_with(profile: &ServerProfile, key: Result<SecretString, SessionKeyError>) -> Result<Server> {
     let key = match key {
         Ok(key) => Some(key),
         // The certificate may authenticate the client.

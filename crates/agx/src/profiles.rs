@@ -32,7 +32,7 @@ pub(crate) struct UserDir(PathBuf);
 /// Address of an agq, and credentials.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Profile {
+pub(crate) struct ServerProfile {
     /// One address, or several with commas between them.
     pub(crate) agq: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,13 +48,13 @@ pub(crate) struct Profile {
 /// All profiles, and the name of the default profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Profiles {
+pub(crate) struct ServerProfiles {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<String>,
-    pub(crate) profiles: BTreeMap<String, Profile>,
+    pub(crate) profiles: BTreeMap<String, ServerProfile>,
 }
 
-impl Profile {
+impl ServerProfile {
     pub(crate) fn new(agq: &str) -> Self {
         Self { agq: agq.into(), session_key_file: None, tls_ca: None, tls_cert: None, tls_key: None }
     }
@@ -95,21 +95,21 @@ impl UserDir {
     }
 
     /// Returns the profiles, or none if the file is missing.
-    pub(crate) fn profiles(&self) -> Result<Profiles> {
+    pub(crate) fn profiles(&self) -> Result<ServerProfiles> {
         self.read()
             .map_err(|error| self.cannot("read the profiles in", &error))
             .and_then(|json| self.parsed(&json))
     }
 
     /// Returns the profiles, or none and the reason if the file is unreadable (a foreign HOME).
-    pub(crate) fn readable_profiles(&self) -> Result<(Profiles, Option<String>)> {
+    pub(crate) fn readable_profiles(&self) -> Result<(ServerProfiles, Option<String>)> {
         match self.read() {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let why = format!(
                     "the profiles in {} cannot be read and do not count ({error}); {VARIABLE} names another place",
                     self.0.display()
                 );
-                Ok((Profiles::default(), Some(why)))
+                Ok((ServerProfiles::default(), Some(why)))
             }
             Err(error) => Err(self.cannot("read the profiles in", &error)),
             Ok(json) => Ok((self.parsed(&json)?, None)),
@@ -123,10 +123,10 @@ impl UserDir {
         }
     }
 
-    fn parsed(&self, json: &[u8]) -> Result<Profiles> {
+    fn parsed(&self, json: &[u8]) -> Result<ServerProfiles> {
         // A full disk may have left an empty file.
         if json.trim_ascii().is_empty() {
-            return Ok(Profiles::default());
+            return Ok(ServerProfiles::default());
         }
         let file = self.0.join(FILE);
         parse(json).map_err(|error| {
@@ -135,7 +135,7 @@ impl UserDir {
     }
 
     /// Changes the profiles under a file lock.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Profiles)) -> Result<()> {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut ServerProfiles)) -> Result<()> {
         let made = fs::DirBuilder::new().recursive(true).mode(OWN).create(&self.0);
         made.map_err(|error| self.cannot("make", &error))?;
         // The lock is needed, because two changes at once could overwrite each other. On a file
@@ -156,8 +156,8 @@ impl UserDir {
     }
 }
 
-impl Profiles {
-    pub(crate) fn get(&self, name: Option<&str>) -> Result<Option<&Profile>> {
+impl ServerProfiles {
+    pub(crate) fn get(&self, name: Option<&str>) -> Result<Option<&ServerProfile>> {
         let Some(name) = name.or(self.current.as_deref()) else { return Ok(None) };
         let found = self.profiles.get(name);
         found.map(Some).ok_or_else(|| not_found(name))
@@ -198,7 +198,7 @@ pub(crate) fn write_secret(dir: &Path, name: &str, secret: &str) -> Result<PathB
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use super::{Profile, UserDir, check_name};
+    use super::{ServerProfile, UserDir, check_name};
 
     #[test]
     fn profiles_are_private_to_their_user() {
@@ -206,12 +206,12 @@ mod tests {
         let home = UserDir(dir.path().join("agx"));
         assert_eq!(home.profiles().unwrap().get(None).unwrap(), None);
         home.change(|all| {
-            all.profiles.insert("a".into(), Profile::new("a:1"));
+            all.profiles.insert("a".into(), ServerProfile::new("a:1"));
             all.current = Some("a".into());
         })
         .unwrap();
         let kept = home.profiles().unwrap();
-        assert_eq!(kept.get(None).unwrap(), Some(&Profile::new("a:1")));
+        assert_eq!(kept.get(None).unwrap(), Some(&ServerProfile::new("a:1")));
         assert!(kept.get(Some("b")).unwrap_err().to_string().contains("no profile 'b'"));
         let mode = |path: &str| std::fs::metadata(home.0.join(path)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(""), mode("profiles.json")), (0o700, 0o600));
@@ -258,7 +258,8 @@ mod tests {
             for name in ["a", "b", "c", "d", "e", "f"] {
                 let home = &home;
                 scope.spawn(move || {
-                    home.change(|all| drop(all.profiles.insert(name.into(), Profile::new("a:1")))).unwrap();
+                    home.change(|all| drop(all.profiles.insert(name.into(), ServerProfile::new("a:1"))))
+                        .unwrap();
                 });
             }
         });

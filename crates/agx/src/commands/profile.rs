@@ -7,7 +7,7 @@ use crate::{
     documents::{NameRef, ProfileListed, ProfileSet},
     error::Result,
     output::{Output, table},
-    profiles::{Profile, UserDir, check_name, not_found},
+    profiles::{ServerProfile, UserDir, check_name, not_found},
 };
 
 #[derive(Debug, Subcommand)]
@@ -64,7 +64,7 @@ pub(crate) fn run(server: &ConnectionArgs, command: ProfileCommand, output: Outp
 fn list(home: &UserDir, output: Output) -> Result<()> {
     let all = home.profiles()?;
     let is_current = |name: &String| all.current.as_ref() == Some(name);
-    let entry = |(name, profile): (&String, &Profile)| ProfileListed {
+    let entry = |(name, profile): (&String, &ServerProfile)| ProfileListed {
         name: name.clone(),
         agq: profile.agq.clone(),
         in_use: is_current(name),
@@ -74,7 +74,7 @@ fn list(home: &UserDir, output: Output) -> Result<()> {
         if all.profiles.is_empty() {
             return "there is no profile: `agx up`, `agx join` and `agx profile set` make one".into();
         }
-        let row = |(name, profile): (&String, &Profile)| {
+        let row = |(name, profile): (&String, &ServerProfile)| {
             vec![
                 name.clone(),
                 profile.agq.clone(),

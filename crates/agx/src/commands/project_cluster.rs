@@ -14,7 +14,7 @@ use crate::{
     },
     error::{CliError, Result},
     output::Output,
-    profiles::{Profile, UserDir, write_secret},
+    profiles::{ServerProfile, UserDir, write_secret},
     sandbox::{DEFAULT_PROFILE, examine, worker_option_texts},
 };
 
@@ -101,7 +101,7 @@ async fn start(
     of_agw.extend(["--worker-id".into(), format!("{name}-{}", std::process::id())]);
     let spec = SupervisorSpec { services: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
     let (_line, logs) = supervisor::start(lock, dir, &spec)?;
-    let profile = Profile { session_key_file: Some(key_file), ..Profile::new(agq) };
+    let profile = ServerProfile { session_key_file: Some(key_file), ..ServerProfile::new(agq) };
     home.change(|all| drop(all.profiles.insert(name.to_owned(), profile)))?;
     if wait_for_worker(agq, &key).await? == 0 {
         let why = logs.last_line_of("agw").map(|line| format!(": {line}")).unwrap_or_default();

@@ -20,7 +20,7 @@ use crate::{
     documents::{Down, Joined, Up},
     error::{CliError, Result},
     output::Output,
-    profiles::{LOCAL, Profile, UserDir, check_name, write_secret},
+    profiles::{LOCAL, ServerProfile, UserDir, check_name, write_secret},
     sandbox::{DEFAULT_PROFILE, parse_profile, worker_option_texts},
 };
 
@@ -117,7 +117,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ConnectionArgs, output: Output) -
     of_agw.extend(["--worker-id".into(), format!("local-{}", std::process::id())]);
     let spec = SupervisorSpec { services: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
     let (line, logs) = supervisor::start(hold, &dir, &spec)?;
-    let profile = Profile { session_key_file: Some(key_file), ..Profile::new(&agq) };
+    let profile = ServerProfile { session_key_file: Some(key_file), ..ServerProfile::new(&agq) };
     home.change(|all| {
         all.profiles.insert(LOCAL.into(), profile.clone());
         all.current = Some(LOCAL.into());
@@ -213,8 +213,11 @@ pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<()> {
     let hold = supervisor::lock_dir(&dir).await?;
     let key_file = write_secret(&dir, KEY, token.key.expose_secret())?;
     let ca = token.ca.as_deref().map(|ca| write_secret(&dir, CA, ca)).transpose()?;
-    let profile =
-        Profile { session_key_file: Some(key_file.clone()), tls_ca: ca.clone(), ..Profile::new(&token.agq) };
+    let profile = ServerProfile {
+        session_key_file: Some(key_file.clone()),
+        tls_ca: ca.clone(),
+        ..ServerProfile::new(&token.agq)
+    };
     // Errors in the token are reported here, because the worker would report them in a log only.
     let server = server_of(&profile)?;
     let mut connection = Connection::open(&server).await?;

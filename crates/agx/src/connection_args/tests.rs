@@ -11,12 +11,12 @@ use agenix_client::Server;
 
 use super::{
     ConnectionArgs, FILES,
-    Selection::{self, Address, Profile},
+    ServerSelection::{self, Address, Profile},
     open_default, selected,
 };
 use crate::error::CliError;
 
-fn of(agq: Option<&str>, profile: Option<&str>, set: &[(&str, &str)]) -> Result<Selection, String> {
+fn of(agq: Option<&str>, profile: Option<&str>, set: &[(&str, &str)]) -> Result<ServerSelection, String> {
     let variable = |name: &str| Some(set.iter().find(|(known, _)| *known == name)?.1.to_owned());
     selected(agq, profile, variable).map_err(|failure| failure.to_string())
 }
@@ -29,7 +29,7 @@ fn server_options_override_variables() {
     assert_eq!(of(None, None, &all[..2]), Ok(Address("a:1".into())));
     assert_eq!(of(None, None, &all[1..2]), Ok(Address("u:1".into())));
     assert_eq!(of(None, None, &all[2..]), Ok(Profile("p".into())));
-    assert_eq!(of(None, None, &[("AGQ_ADDR", " "), ("AGX_PROFILE", "")]), Ok(Selection::None));
+    assert_eq!(of(None, None, &[("AGQ_ADDR", " "), ("AGX_PROFILE", "")]), Ok(ServerSelection::None));
 }
 
 #[test]
