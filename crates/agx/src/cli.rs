@@ -44,7 +44,7 @@ use crate::{
     docs_url::docs_url,
     error::{CliError, Result},
     json_schema,
-    output::Output,
+    output::OutputFormat,
     top,
     util::atomic_file::cannot_write,
 };
@@ -165,7 +165,7 @@ pub(crate) enum Command {
 }
 
 /// Runs the command. If an id is not found, the error suggests the closest existing id.
-pub(crate) async fn run(cli: Cli, output: Output) -> Result<()> {
+pub(crate) async fn run(cli: Cli, output: OutputFormat) -> Result<()> {
     let Cli { server, command, .. } = cli;
     match dispatch(&server, command, output).await {
         Err(failure @ CliError::NotThere { .. }) => Err(suggest::with_suggestion(&server, failure).await),
@@ -173,7 +173,7 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<()> {
     }
 }
 
-async fn dispatch(server: &ConnectionArgs, command: Option<Command>, output: Output) -> Result<()> {
+async fn dispatch(server: &ConnectionArgs, command: Option<Command>, output: OutputFormat) -> Result<()> {
     let Some(command) = command else { return overview::overview(server, output).await };
     match command {
         Command::Up(args) => up::up(&args, server, output).await,

@@ -24,11 +24,11 @@ mod watch;
 
 use std::process::ExitCode;
 
-use crate::{cli::Cli, output::Output};
+use crate::{cli::Cli, output::OutputFormat};
 
 fn main() -> ExitCode {
     let cli: Cli = agenix_cli::parse();
-    let output = Output { is_json: cli.json, ..Output::default() };
+    let output = OutputFormat { is_json: cli.json, ..OutputFormat::default() };
     // A thread of its own reads the connection, because agq disconnects clients that do not read,
     // and a pager may block the main thread for an unlimited time.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();

@@ -20,7 +20,7 @@ pub(crate) const SCHEMA: &str = "agx/1";
 
 /// Format of results on stdout. Progress and errors go to stderr.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Output {
+pub(crate) struct OutputFormat {
     pub(crate) is_json: bool,
     /// True if the output of tasks is written to a terminal unchanged (`--raw`).
     pub(crate) is_raw: bool,
@@ -34,7 +34,7 @@ struct JsonEnvelope<'s, T> {
     schema: &'s str,
 }
 
-impl Output {
+impl OutputFormat {
     /// Prints a result: as a document, or as the text that `human` returns.
     pub(crate) fn show<T: Serialize>(
         self,

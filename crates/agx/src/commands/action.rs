@@ -17,7 +17,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::{ActionCancelled, ActionRetried},
     error::Result,
-    output::{Output, counted},
+    output::{OutputFormat, counted},
 };
 
 #[derive(Debug, Subcommand)]
@@ -60,7 +60,7 @@ pub(crate) enum ActionCommand {
     },
 }
 
-pub(crate) async fn run(server: &ConnectionArgs, command: ActionCommand, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, command: ActionCommand, output: OutputFormat) -> Result<()> {
     match command {
         ActionCommand::Submit(args) => action_submit::run(server, *args, output).await,
         ActionCommand::Add(args) => action_add::add(server, args, output).await,
@@ -80,7 +80,7 @@ pub(crate) async fn run(server: &ConnectionArgs, command: ActionCommand, output:
     }
 }
 
-async fn cancel(server: &ConnectionArgs, id: &ActionId, output: Output) -> Result<()> {
+async fn cancel(server: &ConnectionArgs, id: &ActionId, output: OutputFormat) -> Result<()> {
     let cancelled = server.connect().await?.cancel_action(id).await?;
     output.show("action.cancel", &ActionCancelled { action_id: id.clone(), cancelled }, |_| {
         let which =
@@ -89,7 +89,7 @@ async fn cancel(server: &ConnectionArgs, id: &ActionId, output: Output) -> Resul
     })
 }
 
-async fn retry(server: &ConnectionArgs, id: &ActionId, output: Output) -> Result<()> {
+async fn retry(server: &ConnectionArgs, id: &ActionId, output: OutputFormat) -> Result<()> {
     let retried = server.connect().await?.retry_action(id).await?;
     output.show("action.retry", &ActionRetried { action_id: id.clone(), retried }, |_| {
         let which = counted(retried, &format!("job of action {id} is"), &format!("jobs of action {id} are"));

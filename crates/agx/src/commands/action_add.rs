@@ -10,7 +10,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::{ActionClosed, ActionExtended},
     error::Result,
-    output::{Output, counted, jobs},
+    output::{OutputFormat, counted, jobs},
     remote::{chunked_submit::pieces, retrying_client::RetryingClient},
     util::text::any_bytes,
 };
@@ -31,7 +31,7 @@ pub(crate) struct AddArgs {
     pub(crate) at: Option<u64>,
 }
 
-pub(super) async fn add(server: &ConnectionArgs, args: AddArgs, output: Output) -> Result<()> {
+pub(super) async fn add(server: &ConnectionArgs, args: AddArgs, output: OutputFormat) -> Result<()> {
     let field = &args.files.field;
     let inputs = if args.values.is_empty() {
         inputs(&args.files, output)?.map_or_else(|| lines(Path::new("-"), field, output), Ok)?
@@ -65,7 +65,7 @@ pub(super) async fn add(server: &ConnectionArgs, args: AddArgs, output: Output) 
     })
 }
 
-pub(super) async fn close(server: &ConnectionArgs, action_id: ActionId, output: Output) -> Result<()> {
+pub(super) async fn close(server: &ConnectionArgs, action_id: ActionId, output: OutputFormat) -> Result<()> {
     let mut agq = RetryingClient::new(server.server()?, server.connect().await?, output);
     agq.close_action(&action_id).await?;
     output.show("action.close", &ActionClosed { action_id }, |data| {

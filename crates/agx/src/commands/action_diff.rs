@@ -14,7 +14,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::{JobResultSummary, ResultDifference},
     error::{CliError, Result},
-    output::{Output, counted},
+    output::{OutputFormat, counted},
     util::printable::one_line,
     watch::progress,
 };
@@ -55,7 +55,7 @@ pub(super) async fn run(
     server: &ConnectionArgs,
     before: &ActionId,
     after: &ActionId,
-    output: Output,
+    output: OutputFormat,
 ) -> Result<()> {
     let connection = server.connect().await?;
     let compared = compared(ends(&connection, before).await?, ends(&connection, after).await?);

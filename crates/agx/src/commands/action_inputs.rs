@@ -9,7 +9,7 @@ use serde_json::{json, value::RawValue};
 use super::read;
 use crate::{
     error::{CliError, Result},
-    output::Output,
+    output::OutputFormat,
     util::text::CRLF_HELP,
 };
 
@@ -28,7 +28,7 @@ pub(crate) struct InputFiles {
 }
 
 /// Reads the inputs of the file that `args` names, or returns `None` if there is none.
-pub(super) fn inputs(args: &InputFiles, output: Output) -> Result<Option<Vec<Box<RawValue>>>> {
+pub(super) fn inputs(args: &InputFiles, output: OutputFormat) -> Result<Option<Vec<Box<RawValue>>>> {
     if let Some(file) = &args.inputs {
         let help = "the file is a JSON array of objects, one a job: [{\"file\": \"a.txt\"}, …], or one object a line";
         let wrong = |what: String| CliError::usage(format!("{}: {what}", file.display()), help);
@@ -38,7 +38,7 @@ pub(super) fn inputs(args: &InputFiles, output: Output) -> Result<Option<Vec<Box
 }
 
 /// Reads one input from each line of a file.
-pub(super) fn lines(file: &Path, field: &str, output: Output) -> Result<Vec<Box<RawValue>>> {
+pub(super) fn lines(file: &Path, field: &str, output: OutputFormat) -> Result<Vec<Box<RawValue>>> {
     let bytes = read(file)?;
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
     if bytes.is_empty() {

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     connection_args::ConnectionArgs,
     error::Result,
-    output::Output,
+    output::OutputFormat,
     remote::overview::{actions_with, descriptions},
 };
 
@@ -23,7 +23,7 @@ pub(crate) struct ListArgs {
     pub(crate) most: usize,
 }
 
-pub(super) async fn run(server: &ConnectionArgs, args: ListArgs, output: Output) -> Result<()> {
+pub(super) async fn run(server: &ConnectionArgs, args: ListArgs, output: OutputFormat) -> Result<()> {
     let wanted = labels(args.labels)?;
     let connection = server.connect().await?;
     let mut latest = actions_with(&connection, wanted.clone()).await?;

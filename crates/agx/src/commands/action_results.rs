@@ -13,7 +13,7 @@ use futures_util::{Stream, StreamExt, stream};
 use crate::{
     connection_args::ConnectionArgs,
     error::{CliError, Result},
-    output::Output,
+    output::OutputFormat,
     remote::{retrying_client::RetryingClient, stored_stream::StoredStream},
     util::atomic_file::cannot_write,
     watch::progress,
@@ -27,7 +27,7 @@ pub(super) async fn run(
     action_id: &ActionId,
     ordered: bool,
     output_dir: Option<&Path>,
-    output: Output,
+    output: OutputFormat,
 ) -> Result<()> {
     // A pager may suspend agx for an unlimited time, so replies have no timeout.
     let server = server.server()?;
@@ -105,7 +105,7 @@ fn fetch(
 async fn deliver(
     job: &JobStatus,
     output_dir: Option<&Path>,
-    output: Output,
+    output: OutputFormat,
     agq: &mut RetryingClient,
 ) -> Result<()> {
     let results = job.results();

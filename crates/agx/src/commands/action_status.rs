@@ -9,12 +9,17 @@ use super::{labels::labels_of, verdict};
 use crate::{
     connection_args::ConnectionArgs,
     error::Result,
-    output::{Output, jobs},
+    output::{OutputFormat, jobs},
     remote::retrying_client::RetryingClient,
     watch::progress,
 };
 
-pub(super) async fn run(server: &ConnectionArgs, id: &ActionId, watch: bool, output: Output) -> Result<()> {
+pub(super) async fn run(
+    server: &ConnectionArgs,
+    id: &ActionId,
+    watch: bool,
+    output: OutputFormat,
+) -> Result<()> {
     let mut connection = server.connect().await?;
     if watch {
         let mut agq = RetryingClient::new(server.server()?, connection, output);

@@ -22,7 +22,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::ActionSubmitted,
     error::{CliError, Result},
-    output::{Output, jobs},
+    output::{OutputFormat, jobs},
     remote::{chunked_submit, retrying_client::RetryingClient},
     util::duration::parse_duration,
     watch::progress,
@@ -76,7 +76,7 @@ pub(crate) struct SubmitArgs {
     pub(crate) wait: bool,
 }
 
-pub(super) async fn run(server: &ConnectionArgs, args: SubmitArgs, output: Output) -> Result<()> {
+pub(super) async fn run(server: &ConnectionArgs, args: SubmitArgs, output: OutputFormat) -> Result<()> {
     let inputs = match inputs(&args.inputs, output)? {
         Some(inputs) => inputs,
         None if args.open => Vec::new(),

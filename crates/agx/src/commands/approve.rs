@@ -16,7 +16,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::PlanDecided,
     error::{CliError, Result},
-    output::{Output, jobs, table},
+    output::{OutputFormat, jobs, table},
     util::proquint::proquints,
 };
 
@@ -46,18 +46,18 @@ struct DigestArg {
     digest: Option<String>,
 }
 
-pub(crate) async fn approve(server: &ConnectionArgs, args: ApproveArgs, output: Output) -> Result<()> {
+pub(crate) async fn approve(server: &ConnectionArgs, args: ApproveArgs, output: OutputFormat) -> Result<()> {
     match &args.plan_id {
         None => list(server, output).await,
         Some(plan_id) => decide(server, (plan_id, ApprovalState::Approved), args.digest, output).await,
     }
 }
 
-pub(crate) async fn reject(server: &ConnectionArgs, args: RejectArgs, output: Output) -> Result<()> {
+pub(crate) async fn reject(server: &ConnectionArgs, args: RejectArgs, output: OutputFormat) -> Result<()> {
     decide(server, (&args.plan_id, ApprovalState::Rejected), args.digest, output).await
 }
 
-async fn list(server: &ConnectionArgs, output: Output) -> Result<()> {
+async fn list(server: &ConnectionArgs, output: OutputFormat) -> Result<()> {
     let approvals = server.connect().await?.approvals().await?;
     output.show("approval.list", &approvals, |approvals| listing(approvals))
 }
@@ -85,7 +85,7 @@ async fn decide(
     server: &ConnectionArgs,
     (plan_id, state): (&PlanId, ApprovalState),
     DigestArg { digest }: DigestArg,
-    output: Output,
+    output: OutputFormat,
 ) -> Result<()> {
     let mut connection = server.connect().await?;
     let digest = match digest {
@@ -117,7 +117,7 @@ async fn decide(
 }
 
 /// Shows what will run, and asks the person at the terminal.
-fn confirm(approval: &Approval, plan: &Plan, state: ApprovalState, output: Output) -> Result<()> {
+fn confirm(approval: &Approval, plan: &Plan, state: ApprovalState, output: OutputFormat) -> Result<()> {
     output.notes(&description(approval, plan));
     let verb = if state == ApprovalState::Approved { "approve" } else { "reject" };
     if !std::io::stdin().is_terminal() {

@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use crate::{
     documents::{AuditMisfit, AuditVerified},
     error::{CliError, Result},
-    output::{Output, counted},
+    output::{OutputFormat, counted},
 };
 
 #[derive(Debug, Subcommand)]
@@ -35,13 +35,13 @@ pub(crate) struct VerifyArgs {
     head: Option<ChainHead>,
 }
 
-pub(crate) fn run(command: &AuditCommand, output: Output) -> Result<()> {
+pub(crate) fn run(command: &AuditCommand, output: OutputFormat) -> Result<()> {
     match command {
         AuditCommand::Verify(args) => verify(args, output),
     }
 }
 
-fn verify(args: &VerifyArgs, output: Output) -> Result<()> {
+fn verify(args: &VerifyArgs, output: OutputFormat) -> Result<()> {
     let mut verifier = ChainVerifier::new(args.head);
     let mut misfit = None;
     for file in &args.files {
@@ -138,7 +138,7 @@ mod tests {
     use agenix_rules::audit_chain::AuditChain;
 
     use super::{VerifyArgs, verify};
-    use crate::{error::CliError, output::Output};
+    use crate::{error::CliError, output::OutputFormat};
 
     #[test]
     fn verify_takes_files_in_their_order() {
@@ -154,7 +154,7 @@ mod tests {
         let (first, second) = (write("1"), write("2"));
         let verified = |files: &[&PathBuf], head| {
             let files = files.iter().map(|file| (*file).clone()).collect();
-            verify(&VerifyArgs { files, head }, Output::default())
+            verify(&VerifyArgs { files, head }, OutputFormat::default())
         };
         let head = Some(chain.head());
         assert!(verified(&[&first, &second], head).is_ok() && verified(&[&second], head).is_ok());

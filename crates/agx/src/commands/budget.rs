@@ -6,7 +6,7 @@ use clap::Args;
 use crate::{
     connection_args::ConnectionArgs,
     error::Result,
-    output::{Output, table},
+    output::{OutputFormat, table},
 };
 
 #[derive(Debug, Args)]
@@ -15,7 +15,7 @@ pub(crate) struct BudgetArgs {
     name: Option<String>,
 }
 
-pub(crate) async fn run(server: &ConnectionArgs, args: &BudgetArgs, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, args: &BudgetArgs, output: OutputFormat) -> Result<()> {
     let budgets = server.connect().await?.budgets(args.name.as_deref()).await?;
     output.show("budget", &budgets, |budgets| text(budgets))
 }

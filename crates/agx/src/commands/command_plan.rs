@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     error::{CliError, Result},
-    output::Output,
+    output::OutputFormat,
     util::duration::MAX_LIMIT_SECS,
 };
 
@@ -69,7 +69,7 @@ pub(super) fn identified(mut plan: Plan, prefix: &str) -> Result<Plan> {
 
 /// Removes the queue that `option` names, because a worker that agx starts serves the default one
 /// only, and tells the user.
-pub(super) fn ignore_queue(queue: &mut Option<QueueName>, option: &str, output: Output) {
+pub(super) fn ignore_queue(queue: &mut Option<QueueName>, option: &str, output: OutputFormat) {
     if queue.take().is_some() {
         output.note(&format!("agx: {option} is for a cluster; the worker that agx starts serves one queue"));
     }

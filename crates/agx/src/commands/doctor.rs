@@ -17,7 +17,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::{Finding, MachineSandbox},
     error::{CliError, Result},
-    output::{Output, counted},
+    output::{OutputFormat, counted},
     sandbox::{self, profiles_text, property_lines},
     watch::unmet_needs,
 };
@@ -56,7 +56,7 @@ impl Finding {
     }
 }
 
-pub(crate) async fn run(server: &ConnectionArgs, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, output: OutputFormat) -> Result<()> {
     let mut findings = vec![programs(), files()];
     match server.connect_if_any().await {
         Ok(None) => findings.push(Finding::well(

@@ -11,7 +11,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::JobRef,
     error::{CliError, Result},
-    output::Output,
+    output::OutputFormat,
     remote::overview::{admission_text, job_text, sandbox_text},
     util::printable::one_line,
     watch::progress,
@@ -45,7 +45,7 @@ pub(crate) enum JobCommand {
     },
 }
 
-pub(crate) async fn run(server: &ConnectionArgs, command: JobCommand, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, command: JobCommand, output: OutputFormat) -> Result<()> {
     match command {
         JobCommand::Status { job_id } => status(server, &job_id, output).await,
         JobCommand::Explain { job_id } => explain(server, &job_id, output).await,
@@ -56,14 +56,14 @@ pub(crate) async fn run(server: &ConnectionArgs, command: JobCommand, output: Ou
     }
 }
 
-async fn status(server: &ConnectionArgs, job_id: &JobId, output: Output) -> Result<()> {
+async fn status(server: &ConnectionArgs, job_id: &JobId, output: OutputFormat) -> Result<()> {
     let job = server.connect().await?.job(job_id).await?;
     let help = "see the jobs of an action with `agx job list ACTION_ID`";
     let job = job.ok_or_else(|| CliError::not_found("job", job_id, help))?;
     output.show("job.status", &job, job_text)
 }
 
-async fn explain(server: &ConnectionArgs, job_id: &JobId, output: Output) -> Result<()> {
+async fn explain(server: &ConnectionArgs, job_id: &JobId, output: OutputFormat) -> Result<()> {
     let mut connection = server.connect().await?;
     let explanation = connection.explain_job(job_id).await?;
     // Only the text shows results, because the document of the explanation has none.
@@ -100,24 +100,29 @@ fn explanation_text(why: &Explanation, ran: Option<&JobStatus>) -> String {
     sandbox.into_iter().chain(nearest).chain(owner).chain(tasks).fold(head, |text, more| text + &more)
 }
 
-async fn list(server: &ConnectionArgs, id: &ActionId, status: Option<Status>, output: Output) -> Result<()> {
+async fn list(
+    server: &ConnectionArgs,
+    id: &ActionId,
+    status: Option<Status>,
+    output: OutputFormat,
+) -> Result<()> {
     let mut connection = server.connect().await?;
     let action = connection.action(id).await?.ok_or_else(|| progress::not_found(id))?;
     let jobs = connection.jobs(&action, status).await?;
     output.list("job.list", &jobs)
 }
 
-async fn cancel(server: &ConnectionArgs, id: &JobId, output: Output) -> Result<()> {
+async fn cancel(server: &ConnectionArgs, id: &JobId, output: OutputFormat) -> Result<()> {
     server.connect().await?.cancel_job(id).await?;
     output.show("job.cancel", &JobRef { job_id: id.clone() }, |_| format!("job {id} is cancelled"))
 }
 
-async fn forget(server: &ConnectionArgs, id: &JobId, output: Output) -> Result<()> {
+async fn forget(server: &ConnectionArgs, id: &JobId, output: OutputFormat) -> Result<()> {
     server.connect().await?.forget_job(id).await?;
     output.show("job.forget", &JobRef { job_id: id.clone() }, |_| format!("job {id} is forgotten"))
 }
 
-async fn retry(server: &ConnectionArgs, id: &JobId, force: bool, output: Output) -> Result<()> {
+async fn retry(server: &ConnectionArgs, id: &JobId, force: bool, output: OutputFormat) -> Result<()> {
     server.connect().await?.retry_job(id, force).await?;
     output.show("job.retry", &JobRef { job_id: id.clone() }, |_| format!("job {id} is retried"))
 }

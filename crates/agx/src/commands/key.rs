@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     documents::{KeyRotated, KeyShown},
     error::Result,
-    output::{Output, table},
+    output::{OutputFormat, table},
     signing_keys::{NamedKeys, SigningKeys},
     util::clock::now,
 };
@@ -27,7 +27,7 @@ pub(crate) enum KeyCommand {
     Rotate { name: String },
 }
 
-pub(crate) fn run(command: &KeyCommand, output: Output) -> Result<()> {
+pub(crate) fn run(command: &KeyCommand, output: OutputFormat) -> Result<()> {
     let keys = SigningKeys::find()?;
     match command {
         KeyCommand::New { name } => {
@@ -46,7 +46,7 @@ pub(crate) fn run(command: &KeyCommand, output: Output) -> Result<()> {
     }
 }
 
-fn rotate(keys: &SigningKeys, name: &str, output: Output) -> Result<()> {
+fn rotate(keys: &SigningKeys, name: &str, output: OutputFormat) -> Result<()> {
     let (new, old) = keys.rotate(name)?;
     let (new_key, old_key) = (new.public().to_string(), old.public().to_string());
     let payload = json!({"v": 1, "name": name, "old": old_key, "new": new_key, "at": now().to_string()});

@@ -12,7 +12,7 @@ use crate::{
     connection_args::ConnectionArgs,
     error::{CliError, Result},
     logs::{self, LogOptions},
-    output::{Output, counted},
+    output::{OutputFormat, counted},
     remote::retrying_client::RetryingClient,
 };
 
@@ -31,7 +31,7 @@ pub(crate) struct LogsArgs {
     pub(crate) raw: RawArg,
 }
 
-pub(crate) async fn run(server: &ConnectionArgs, args: &LogsArgs, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, args: &LogsArgs, output: OutputFormat) -> Result<()> {
     let output = args.raw.apply(output);
     // A pager may suspend agx for an unlimited time, so replies have no timeout.
     let mut connection = Connection::open_without_timeout(&server.server()?).await?;
@@ -54,7 +54,12 @@ pub(crate) async fn run(server: &ConnectionArgs, args: &LogsArgs, output: Output
     }
 }
 
-async fn of_job(agq: &mut RetryingClient, job: JobStatus, wanted: &LogOptions, output: Output) -> Result<()> {
+async fn of_job(
+    agq: &mut RetryingClient,
+    job: JobStatus,
+    wanted: &LogOptions,
+    output: OutputFormat,
+) -> Result<()> {
     let job = logs::of_job(agq, job, wanted, output).await?;
     let (id, word) = (&job.job_id, job.status.as_str());
     match (job.status, &job.error) {
@@ -69,7 +74,12 @@ async fn of_job(agq: &mut RetryingClient, job: JobStatus, wanted: &LogOptions, o
     Ok(())
 }
 
-async fn of_action(agq: &mut RetryingClient, id: &ActionId, args: &LogOptions, output: Output) -> Result<()> {
+async fn of_action(
+    agq: &mut RetryingClient,
+    id: &ActionId,
+    args: &LogOptions,
+    output: OutputFormat,
+) -> Result<()> {
     if agq.action(id).await?.is_none() {
         let help = "see the actions with `agx history`, and the jobs of one with `agx job list ACTION_ID`";
         return Err(CliError::not_found("job or action", id, help));

@@ -29,7 +29,7 @@ use crate::{
         self, Columns, CommandTemplate, Delivery, Engine, JobLog, MapCounts, MapOutcome, OptionCheck, Pace,
         Printer, ReadAhead, Resumed, Sources, StopLevel, UnsentInputs, blocks, end, is_decided_by_agq, split,
     },
-    output::{Output, counted},
+    output::{OutputFormat, counted},
     util::signals::{self, FirstSignal},
 };
 
@@ -38,7 +38,7 @@ use crate::{
 /// takes results, and before it takes theirs.
 const KEPT_FOR_EACH_AHEAD: u64 = 5;
 
-pub(crate) async fn run(server: &ConnectionArgs, mut args: MapArgs, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, mut args: MapArgs, output: OutputFormat) -> Result<()> {
     let output = args.raw.apply(output);
     if output.is_json && args.grouping().is_live() {
         let help = "leave it out: with --json, each job is a document when it ends";
@@ -135,7 +135,7 @@ async fn run_here(
 }
 
 /// Returns the failure of an interrupted map. The action goes on if agq has it.
-fn left_behind(left: Option<MapOutcome>, action_id: ActionId, output: Output) -> CliError {
+fn left_behind(left: Option<MapOutcome>, action_id: ActionId, output: OutputFormat) -> CliError {
     if left.is_some_and(|left| !left.collected.has_begun) {
         return CliError::Interrupted;
     }
@@ -206,7 +206,7 @@ fn show(
     sources: Sources,
     args: &MapArgs,
     (mut resumed, mut check, workers): (Resumed, OptionCheck, Option<Vec<WorkerId>>),
-    output: Output,
+    output: OutputFormat,
 ) -> Result<()> {
     let (mut seq, mut shown) = (0, Ok(()));
     let mut line = |inputs: &[String]| {
@@ -249,7 +249,7 @@ fn engine(
     server: Server,
     (plan, pipeline, joblog): (Plan, Pipeline, Option<JobLog>),
     args: &MapArgs,
-    output: Output,
+    output: OutputFormat,
     (action_id, own): (&ActionId, Option<(u64, u64)>),
 ) -> Result<Engine> {
     let plan_id = plan.plan_id.clone();

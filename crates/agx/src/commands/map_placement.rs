@@ -11,7 +11,7 @@ use agenix_rules::{
     plan,
 };
 
-use crate::{error::Result, output::Output};
+use crate::{error::Result, output::OutputFormat};
 
 /// Maximum number of workers that the note names.
 const MAX_NAMED: usize = 10;
@@ -29,7 +29,7 @@ struct Placement {
 pub(super) async fn able_workers(
     given: Result<Option<Server>>,
     plan: &Plan,
-    output: Output,
+    output: OutputFormat,
 ) -> Option<Vec<WorkerId>> {
     let found = match given {
         Ok(Some(server)) => placement(&server, plan).await,
@@ -49,7 +49,11 @@ pub(super) async fn able_workers(
 }
 
 /// Tells the user if no worker has all that the jobs need.
-pub(super) async fn note_without_worker(agq: &mut Connection, plan: &Plan, output: Output) -> Result<()> {
+pub(super) async fn note_without_worker(
+    agq: &mut Connection,
+    plan: &Plan,
+    output: OutputFormat,
+) -> Result<()> {
     let Placement { workers, text } = among(&agq.workers().await?, &plan::needs(plan));
     if workers.is_empty() {
         output.note(&format!("agx: {text}; the jobs wait for a worker"));

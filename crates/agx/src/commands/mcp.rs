@@ -19,7 +19,7 @@ use crate::{
     connection_args::ConnectionArgs,
     error::{CliError, Result},
     map::in_plan,
-    output::Output,
+    output::OutputFormat,
     sandbox::ProfileArg,
     util::{clock::now, text::any_bytes},
 };
@@ -55,13 +55,13 @@ pub(crate) struct GuideArgs {
 }
 
 /// Prints the page for agents.
-pub(crate) fn guide(args: &GuideArgs, output: Output) -> Result<()> {
+pub(crate) fn guide(args: &GuideArgs, output: OutputFormat) -> Result<()> {
     let page = if args.skill { agenix_mcp::agent_skill() } else { agenix_mcp::agent_guide() };
     output.raw(page.as_bytes())?;
     output.flush()
 }
 
-pub(crate) async fn run(server: &ConnectionArgs, mut args: McpArgs, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, mut args: McpArgs, output: OutputFormat) -> Result<()> {
     if args.print_config {
         output.raw(config(server, &args)?.as_bytes())?;
         return output.flush();
@@ -107,7 +107,7 @@ pub(crate) async fn run(server: &ConnectionArgs, mut args: McpArgs, output: Outp
 }
 
 /// Returns the agq of a directory, which is started if it does not run, and the directory.
-async fn own_server(cwd: Option<&str>, output: Output) -> Result<(Server, Option<String>)> {
+async fn own_server(cwd: Option<&str>, output: OutputFormat) -> Result<(Server, Option<String>)> {
     let given = PathBuf::from(decode_os(cwd.unwrap_or(".")));
     let directory = given.canonicalize().map_err(|error| {
         let what = format!("the directory of the tasks, {}, cannot be found: {error}", given.display());

@@ -7,7 +7,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::OverviewDocument,
     error::Result,
-    output::{Output, counted, table},
+    output::{OutputFormat, counted, table},
     remote::overview::{self, ClusterOverview, actions, descriptions, state, took},
 };
 use agenix_protocol::{
@@ -21,7 +21,7 @@ const RECENT: usize = 5;
 /// Maximum width of a plan's text, in characters.
 const WIDEST: usize = 60;
 
-pub(crate) async fn overview(server: &ConnectionArgs, output: Output) -> Result<()> {
+pub(crate) async fn overview(server: &ConnectionArgs, output: OutputFormat) -> Result<()> {
     let Some((mut connection, address)) = server.connect_if_any().await? else {
         return output.show("overview", &OverviewDocument::default(), |_| NOTHING.into());
     };
@@ -46,7 +46,7 @@ find . -name '*.log' | agx map -- 'grep -c ERROR {}'   # works without one\n  \
 agx up                                               # an agq and a worker in the background\n  \
 agx --help                                           # all commands";
 
-pub(crate) async fn history(server: &ConnectionArgs, most: usize, output: Output) -> Result<()> {
+pub(crate) async fn history(server: &ConnectionArgs, most: usize, output: OutputFormat) -> Result<()> {
     let connection = server.connect().await?;
     let mut latest = actions(&connection).await?;
     latest.truncate(most);

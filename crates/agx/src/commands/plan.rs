@@ -16,7 +16,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::PlanRef,
     error::{CliError, Result},
-    output::Output,
+    output::OutputFormat,
     sandbox::ProfileArg,
 };
 
@@ -60,7 +60,7 @@ pub(crate) enum PlanCommand {
     Verify(VerifyArgs),
 }
 
-pub(crate) async fn run(server: &ConnectionArgs, command: PlanCommand, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, command: PlanCommand, output: OutputFormat) -> Result<()> {
     match command {
         PlanCommand::Submit { file } => submit(server, &file, output).await,
         PlanCommand::Get { plan_id } => get(server, &plan_id, output).await,
@@ -79,7 +79,7 @@ pub(crate) async fn run(server: &ConnectionArgs, command: PlanCommand, output: O
     }
 }
 
-async fn submit(server: &ConnectionArgs, file: &Path, output: Output) -> Result<()> {
+async fn submit(server: &ConnectionArgs, file: &Path, output: OutputFormat) -> Result<()> {
     let mut json = read(file)?;
     if plan_sign::is_envelope(&json) {
         json = [b"{\"order\":", &*json, b"}"].concat();
@@ -88,14 +88,14 @@ async fn submit(server: &ConnectionArgs, file: &Path, output: Output) -> Result<
     output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }
 
-async fn get(server: &ConnectionArgs, plan_id: &PlanId, output: Output) -> Result<()> {
+async fn get(server: &ConnectionArgs, plan_id: &PlanId, output: OutputFormat) -> Result<()> {
     let plan = server.connect().await?.plan(plan_id).await?;
     let plan =
         plan.ok_or_else(|| CliError::not_found("plan", plan_id, "see the plans with `agx plan list`"))?;
     output.show("plan.get", &plan, |plan| serde_json::to_string_pretty(plan).unwrap_or_default())
 }
 
-async fn status(server: &ConnectionArgs, plan_id: &PlanId, output: Output) -> Result<()> {
+async fn status(server: &ConnectionArgs, plan_id: &PlanId, output: OutputFormat) -> Result<()> {
     let status = server.connect().await?.plan_status(plan_id).await?;
     let status =
         status.ok_or_else(|| CliError::not_found("plan", plan_id, "see the plans with `agx plan list`"))?;
@@ -105,7 +105,7 @@ async fn status(server: &ConnectionArgs, plan_id: &PlanId, output: Output) -> Re
     })
 }
 
-async fn delete(server: &ConnectionArgs, id: &PlanId, output: Output) -> Result<()> {
+async fn delete(server: &ConnectionArgs, id: &PlanId, output: OutputFormat) -> Result<()> {
     if !server.connect().await?.delete_plan(id).await? {
         return Err(CliError::not_found("plan", id, "see the plans with `agx plan list`"));
     }

@@ -22,7 +22,7 @@ use crate::{
     docs_url::docs_url,
     documents::{PlanChecked, PlanSignature},
     error::{CliError, Result},
-    output::{Output, counted},
+    output::{OutputFormat, counted},
 };
 
 #[derive(Debug, Args)]
@@ -93,7 +93,7 @@ impl Judges {
 
 /// Checks a plan like agq with the default limits, judges it by a policy, and says how a worker
 /// with a trust file would run it.
-pub(super) fn check(args: &CheckArgs, output: Output) -> Result<()> {
+pub(super) fn check(args: &CheckArgs, output: OutputFormat) -> Result<()> {
     let plan = checked_plan(&args.file)?;
     let found = args.judges.read()?.judge(&plan);
     output.show("plan.check", &found, |found| text(found, &plan))?;

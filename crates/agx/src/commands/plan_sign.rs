@@ -20,7 +20,7 @@ use crate::{
     docs_url::docs_url,
     documents::{PlanSigned, PlanVerified},
     error::{CliError, Result},
-    output::Output,
+    output::OutputFormat,
     signing_keys::SigningKeys,
     util::{clock::now, duration::MAX_LIMIT_SECS},
 };
@@ -103,7 +103,7 @@ pub(crate) struct VerifyArgs {
     cluster: Option<String>,
 }
 
-pub(super) fn sign(args: SignArgs, output: Output) -> Result<()> {
+pub(super) fn sign(args: SignArgs, output: OutputFormat) -> Result<()> {
     let SignArgs { file, key, approve, terms } = args;
     let key = SigningKeys::find()?.get(&key)?.current;
     let json = read(&file)?;
@@ -223,7 +223,7 @@ fn parse_input(text: &str) -> Result<(String, InputType), String> {
     Ok((field.to_owned(), input_type))
 }
 
-pub(super) fn verify(args: &VerifyArgs, output: Output) -> Result<()> {
+pub(super) fn verify(args: &VerifyArgs, output: OutputFormat) -> Result<()> {
     let json = read(&args.file)?;
     let envelope = Envelope::parse(&json).map_err(|error| wrong(&args.file, &error.to_string()))?;
     let order = envelope.order().map_err(|error| wrong(&args.file, &error.to_string()))?;

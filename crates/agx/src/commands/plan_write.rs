@@ -23,7 +23,7 @@ use crate::{
     documents::PlanRef,
     error::{CliError, Result},
     map::in_plan,
-    output::Output,
+    output::OutputFormat,
     sandbox::ProfileArg,
     util::{
         duration::parse_secs,
@@ -69,7 +69,7 @@ pub(crate) struct FromArgs {
     pub(crate) quantities: QuantityArgs,
 }
 
-pub(super) async fn from(server: &ConnectionArgs, args: FromArgs, output: Output) -> Result<()> {
+pub(super) async fn from(server: &ConnectionArgs, args: FromArgs, output: OutputFormat) -> Result<()> {
     let plan = plan_of(&args)?;
     if !args.submit {
         return output.show("plan.get", &plan, pretty);
@@ -77,7 +77,7 @@ pub(super) async fn from(server: &ConnectionArgs, args: FromArgs, output: Output
     submit(server, &plan, output).await
 }
 
-pub(super) async fn new(server: &ConnectionArgs, sandbox: &ProfileArg, output: Output) -> Result<()> {
+pub(super) async fn new(server: &ConnectionArgs, sandbox: &ProfileArg, output: OutputFormat) -> Result<()> {
     if !std::io::stdin().is_terminal() {
         return Err(CliError::usage(
             "there is no terminal for the questions",
@@ -123,7 +123,7 @@ pub(super) async fn edit(
     server: &ConnectionArgs,
     plan_id: &PlanId,
     new_id: Option<PlanId>,
-    output: Output,
+    output: OutputFormat,
 ) -> Result<()> {
     let help = "see the plans with `agx plan list`";
     let stored = server.connect().await?.plan(plan_id).await?;
@@ -216,13 +216,13 @@ pub(super) fn pretty(plan: &Plan) -> String {
     serde_json::to_string_pretty(plan).unwrap_or_default()
 }
 
-async fn submit(server: &ConnectionArgs, plan: &Plan, output: Output) -> Result<()> {
+async fn submit(server: &ConnectionArgs, plan: &Plan, output: OutputFormat) -> Result<()> {
     let json = pretty(plan).into_bytes();
     let plan_id = server.connect().await?.submit_plan(json).await?;
     output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }
 
-fn ask(output: Output, what: &str) -> Result<String> {
+fn ask(output: OutputFormat, what: &str) -> Result<String> {
     let mut err = std::io::stderr();
     write!(err, "{what}: ").and_then(|()| err.flush())?;
     let mut line = String::new();

@@ -11,7 +11,7 @@ use crate::{
     docs_url::docs_url,
     documents::PolicyChecked,
     error::{CliError, Result},
-    output::{Output, counted},
+    output::{OutputFormat, counted},
 };
 
 #[derive(Debug, Subcommand)]
@@ -31,7 +31,7 @@ pub(crate) enum PolicyCommand {
     },
 }
 
-pub(crate) fn run(command: &PolicyCommand, output: Output) -> Result<()> {
+pub(crate) fn run(command: &PolicyCommand, output: OutputFormat) -> Result<()> {
     match command {
         PolicyCommand::Check { file } => check(file, output),
         PolicyCommand::Test { file, command } => test(file, command, output),
@@ -49,7 +49,7 @@ pub(super) fn read_policy(file: &Path) -> Result<Policy> {
     Policy::parse(&text).map_err(|error| wrong(error.to_string()))
 }
 
-fn check(file: &Path, output: Output) -> Result<()> {
+fn check(file: &Path, output: OutputFormat) -> Result<()> {
     let policy = read_policy(file)?;
     let failed = policy.failed_examples();
     if !failed.is_empty() {
@@ -79,7 +79,7 @@ fn failed_line(example: &FailedExample) -> String {
     format!("the example '{command}' of '{}' is {decision}{reason}", example.list)
 }
 
-fn test(file: &Path, command: &[String], output: Output) -> Result<()> {
+fn test(file: &Path, command: &[String], output: OutputFormat) -> Result<()> {
     let policy = read_policy(file)?;
     let Some((program, args)) = command.split_first() else { return Ok(()) };
     let judged = policy.judge_argv(program, args);

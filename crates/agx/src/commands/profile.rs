@@ -6,7 +6,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::{NameRef, ProfileListed, ProfileSet},
     error::Result,
-    output::{Output, table},
+    output::{OutputFormat, table},
     profiles::{ServerProfile, UserDir, check_name, not_found},
 };
 
@@ -22,7 +22,7 @@ pub(crate) enum ProfileCommand {
     Remove { name: String },
 }
 
-pub(crate) fn run(server: &ConnectionArgs, command: ProfileCommand, output: Output) -> Result<()> {
+pub(crate) fn run(server: &ConnectionArgs, command: ProfileCommand, output: OutputFormat) -> Result<()> {
     let home = UserDir::find()?;
     match command {
         ProfileCommand::List => list(&home, output),
@@ -61,7 +61,7 @@ pub(crate) fn run(server: &ConnectionArgs, command: ProfileCommand, output: Outp
     }
 }
 
-fn list(home: &UserDir, output: Output) -> Result<()> {
+fn list(home: &UserDir, output: OutputFormat) -> Result<()> {
     let all = home.profiles()?;
     let is_current = |name: &String| all.current.as_ref() == Some(name);
     let entry = |(name, profile): (&String, &ServerProfile)| ProfileListed {

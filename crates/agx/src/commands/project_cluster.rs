@@ -13,7 +13,7 @@ use crate::{
         supervisor::{self, DirLock, SupervisorSpec},
     },
     error::{CliError, Result},
-    output::Output,
+    output::OutputFormat,
     profiles::{ServerProfile, UserDir, write_secret},
     sandbox::{DEFAULT_PROFILE, examine, worker_option_texts},
 };
@@ -25,7 +25,7 @@ const CONFIG: &str = "agq.toml";
 
 /// Returns the agq of `directory`, with the key of a client. Starts agq and a worker if they do not
 /// run. They stay when agx ends.
-pub(super) async fn ensure(directory: &Path, output: Output) -> Result<Server> {
+pub(super) async fn ensure(directory: &Path, output: OutputFormat) -> Result<Server> {
     check(directory)?;
     let home = UserDir::find()?;
     let name = name_of(directory);
@@ -59,7 +59,7 @@ fn name_of(directory: &Path) -> String {
 
 /// Returns the options of a worker whose tasks read `directory` in a sandbox; none if the machine
 /// cannot enforce one.
-async fn sandbox_options(directory: &Path, output: Output) -> Result<Vec<String>> {
+async fn sandbox_options(directory: &Path, output: OutputFormat) -> Result<Vec<String>> {
     match examine().await {
         Ok(machine) if machine.enforces_reader => worker_option_texts(DEFAULT_PROFILE, directory, &[]),
         _ => {
@@ -76,7 +76,7 @@ async fn start(
     home: &UserDir,
     (name, dir, agq): (&str, &Path, &str),
     options_of_agw: Vec<String>,
-    output: Output,
+    output: OutputFormat,
 ) -> Result<()> {
     let (key, key_file) = key_of(dir)?;
     let client_key = match key_in(&dir.join(CLIENT_KEY)) {

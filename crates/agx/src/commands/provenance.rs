@@ -15,7 +15,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::{ProvenanceShown, ProvenanceVerified, TaskProof, TaskStatement},
     error::{CliError, Result},
-    output::{Output, counted},
+    output::{OutputFormat, counted},
     remote::retrying_client::RetryingClient,
     util::printable::one_line,
 };
@@ -47,7 +47,11 @@ pub(crate) struct VerifyArgs {
     trust: PathBuf,
 }
 
-pub(crate) async fn run(server: &ConnectionArgs, command: ProvenanceCommand, output: Output) -> Result<()> {
+pub(crate) async fn run(
+    server: &ConnectionArgs,
+    command: ProvenanceCommand,
+    output: OutputFormat,
+) -> Result<()> {
     match command {
         ProvenanceCommand::Show { job_id, envelopes } => show(server, &job_id, envelopes, output).await,
         ProvenanceCommand::Verify(VerifyArgs { job_id: Some(job_id), trust: file, .. }) => {
@@ -64,7 +68,7 @@ pub(crate) async fn run(server: &ConnectionArgs, command: ProvenanceCommand, out
     }
 }
 
-async fn show(server: &ConnectionArgs, job_id: &JobId, envelopes: bool, output: Output) -> Result<()> {
+async fn show(server: &ConnectionArgs, job_id: &JobId, envelopes: bool, output: OutputFormat) -> Result<()> {
     let job = job(&mut server.connect().await?, job_id).await?;
     let unreadable =
         |error: &dyn std::fmt::Display| CliError::Unproved(format!("a statement cannot be read: {error}"));
@@ -96,7 +100,7 @@ async fn verify_job(
     server: &ConnectionArgs,
     job_id: &JobId,
     trust: &TrustFile,
-    output: Output,
+    output: OutputFormat,
 ) -> Result<ProvenanceVerified> {
     let server = server.server()?;
     let mut connection = Connection::open(&server).await?;

@@ -13,7 +13,7 @@ use super::map_placement::note_without_worker;
 use crate::{
     background::{embedded::EmbeddedCluster, local_cluster::MAX_WAIT},
     error::{CliError, Result},
-    output::Output,
+    output::OutputFormat,
 };
 
 /// Interval between two looks whether the worker of this command has registered.
@@ -137,7 +137,7 @@ async fn check_first_worker(server: &Server, plan: &Plan) -> Result<()> {
 }
 
 /// Tells the user if no worker of the server has what the plan needs. Its jobs wait for one.
-pub(super) async fn note_workers(server: &Server, plan: &Plan, output: Output) -> Result<()> {
+pub(super) async fn note_workers(server: &Server, plan: &Plan, output: OutputFormat) -> Result<()> {
     if plan.requires.resources.is_empty() {
         return Ok(());
     }
@@ -150,7 +150,7 @@ pub(super) async fn note_workers_of_action(
     agq: &mut Connection,
     plan_id: &PlanId,
     own: &Quantities,
-    output: Output,
+    output: OutputFormat,
 ) -> Result<()> {
     let Some(plan) = agq.plan(plan_id).await? else { return Ok(()) };
     let plan = with_quantities(plan, own);

@@ -11,7 +11,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::QueueRef,
     error::Result,
-    output::{Output, jobs},
+    output::{OutputFormat, jobs},
     util::path_lookup::nearest,
 };
 
@@ -25,7 +25,7 @@ pub(crate) enum QueueCommand {
     Resume { queue: QueueName },
 }
 
-pub(crate) async fn run(server: &ConnectionArgs, command: QueueCommand, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, command: QueueCommand, output: OutputFormat) -> Result<()> {
     match command {
         QueueCommand::Stats => stats(server, output).await,
         QueueCommand::Pause { queue } => set_paused(server, &queue, true, output).await,
@@ -33,7 +33,7 @@ pub(crate) async fn run(server: &ConnectionArgs, command: QueueCommand, output: 
     }
 }
 
-async fn stats(server: &ConnectionArgs, output: Output) -> Result<()> {
+async fn stats(server: &ConnectionArgs, output: OutputFormat) -> Result<()> {
     let stats = server.connect().await?.queue_stats().await?;
     output.show("queue.stats", &stats, text)
 }
@@ -77,7 +77,12 @@ fn queue(name: &str, stats: &ReadyStats) -> String {
     text
 }
 
-async fn set_paused(server: &ConnectionArgs, queue: &QueueName, pauses: bool, output: Output) -> Result<()> {
+async fn set_paused(
+    server: &ConnectionArgs,
+    queue: &QueueName,
+    pauses: bool,
+    output: OutputFormat,
+) -> Result<()> {
     let mut connection = server.connect().await?;
     let stats = connection.queue_stats().await?;
     if pauses && stats.ready_of(queue.as_str()).is_none() {

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::output::Output;
+use crate::output::OutputFormat;
 
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct RawArg {
@@ -13,7 +13,7 @@ pub(crate) struct RawArg {
 }
 
 impl RawArg {
-    pub(super) fn apply(self, output: Output) -> Output {
-        Output { is_raw: self.raw, ..output }
+    pub(super) fn apply(self, output: OutputFormat) -> OutputFormat {
+        OutputFormat { is_raw: self.raw, ..output }
     }
 }

@@ -28,7 +28,7 @@ use crate::{
     connection_args::ConnectionArgs,
     error::{CliError, Result},
     logs::{self, LogOptions, WAIT_NOTED_AFTER},
-    output::Output,
+    output::OutputFormat,
     remote::{command_input::CommandInput, retrying_client::RetryingClient},
     sandbox::SandboxArgs,
     util::{
@@ -107,12 +107,12 @@ Exit codes: that of the command; 128+N if signal N ended it, 124 if it exceeded 
 
 /// Runs the command. Errors of agx itself get their own exit code, because the others are those of
 /// the command.
-pub(crate) async fn run(server: &ConnectionArgs, args: RunArgs, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, args: RunArgs, output: OutputFormat) -> Result<()> {
     let output = args.raw.apply(output);
     run_job(server, args, output).await.map_err(|failure| failure.of_run(UNKNOWN))
 }
 
-async fn run_job(server: &ConnectionArgs, mut args: RunArgs, output: Output) -> Result<()> {
+async fn run_job(server: &ConnectionArgs, mut args: RunArgs, output: OutputFormat) -> Result<()> {
     let given = if args.local { Ok(None) } else { server.given() };
     let programs = permitted_programs(&given);
     let given = given?;
@@ -205,7 +205,7 @@ fn left(is_local: bool, action_id: ActionId) -> CliError {
 }
 
 /// Returns the error of a job that ended after it was to be cancelled, which may be too late.
-fn after_cancel(job: &JobStatus, output: Output) -> Result<()> {
+fn after_cancel(job: &JobStatus, output: OutputFormat) -> Result<()> {
     if job.status != Status::Cancelled {
         return ended(job, output);
     }
@@ -215,7 +215,7 @@ fn after_cancel(job: &JobStatus, output: Output) -> Result<()> {
 
 /// Cancels the job, also if agq is away or has not read the submission yet. Returns only if agq
 /// refuses.
-async fn cancel(server: &Server, action_id: &ActionId, output: Output) -> CliError {
+async fn cancel(server: &Server, action_id: &ActionId, output: OutputFormat) -> CliError {
     let mut agq = RetryingClient::unconnected(server.clone(), output);
     loop {
         match agq.cancel_action(action_id).await {
@@ -245,7 +245,7 @@ fn tasks(args: &RunArgs, programs: Programs) -> Result<Vec<Task>> {
 }
 
 /// Reads stdin for the first task, unless a file is its stdin.
-async fn stdin(tasks: &mut [Task], output: Output) -> Result<CommandInput> {
+async fn stdin(tasks: &mut [Task], output: OutputFormat) -> Result<CommandInput> {
     let Some(first) = tasks.first_mut().filter(|first| first.stdin_file.is_none()) else {
         return Ok(CommandInput::Empty);
     };
@@ -289,7 +289,7 @@ async fn submit_and_follow(
     (plan, stdin): (Plan, CommandInput),
     (action_id, is_sent): (&ActionId, &Cell<bool>),
     args: &RunArgs,
-    output: Output,
+    output: OutputFormat,
 ) -> Result<JobStatus> {
     // A pager may suspend agx for an unlimited time, so replies have no timeout.
     let connection = Connection::open_without_timeout(server).await?;
@@ -324,7 +324,7 @@ async fn follow(
     agq: &mut RetryingClient,
     action_id: &ActionId,
     args: &RunArgs,
-    output: Output,
+    output: OutputFormat,
 ) -> Result<JobStatus> {
     let wanted = LogOptions {
         follow: true,

@@ -4,7 +4,7 @@ use agenix_protocol::documents::{JobStatus, Status, TaskResult};
 
 use crate::{
     error::{CliError, Result},
-    output::Output,
+    output::OutputFormat,
     sandbox::denial,
 };
 
@@ -14,7 +14,7 @@ const TIMED_OUT: u8 = 124;
 pub(super) const UNKNOWN: u8 = 125;
 
 /// Returns the error of a job that did not complete, with the exit code of its command.
-pub(super) fn ended(job: &JobStatus, output: Output) -> Result<()> {
+pub(super) fn ended(job: &JobStatus, output: OutputFormat) -> Result<()> {
     if output.is_json {
         output.show("job.status", job, |_| String::new())?;
     }

@@ -9,7 +9,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::{ScaleDirection, ScaleOutcome, ScaleStep},
     error::{CliError, Result},
-    output::{Output, counted},
+    output::{OutputFormat, counted},
     remote::retrying_client::RetryingClient,
     scale::{Decision, Hook, ScaleTerms, Scaler, Selection, pause},
     util::{
@@ -77,7 +77,7 @@ after the command; AGX_SCALE_WAITING, jobs that wait; AGX_SCALE_REASON; for --up
 and AGX_SCALE_WORKER_HOST. They write to stderr.\n\
 Exit codes: 0 ended by Ctrl-C or SIGTERM, or, with --once, nothing to do or done; 1 with --once, a command failed";
 
-pub(crate) async fn run(server: &ConnectionArgs, args: ScaleArgs, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, args: ScaleArgs, output: OutputFormat) -> Result<()> {
     if args.min > args.max {
         return Err(CliError::usage(
             format!("--min {} is more than --max {}", args.min, args.max),
@@ -182,7 +182,7 @@ async fn finished(
     acted.await
 }
 
-fn show(step: &ScaleStep, output: Output) -> Result<()> {
+fn show(step: &ScaleStep, output: OutputFormat) -> Result<()> {
     output.show("scale", step, text)
 }
 

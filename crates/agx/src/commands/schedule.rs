@@ -9,7 +9,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::{NameRef, ScheduleSet},
     error::{CliError, Result},
-    output::{Output, pretty},
+    output::{OutputFormat, pretty},
 };
 
 #[derive(Debug, Subcommand)]
@@ -28,7 +28,11 @@ pub(crate) enum ScheduleCommand {
     Delete { name: String },
 }
 
-pub(crate) async fn run(server: &ConnectionArgs, command: ScheduleCommand, output: Output) -> Result<()> {
+pub(crate) async fn run(
+    server: &ConnectionArgs,
+    command: ScheduleCommand,
+    output: OutputFormat,
+) -> Result<()> {
     match command {
         ScheduleCommand::Set { file } => set(server, &file, output).await,
         ScheduleCommand::Get { name } => get(server, &name, output).await,
@@ -39,7 +43,7 @@ pub(crate) async fn run(server: &ConnectionArgs, command: ScheduleCommand, outpu
 
 const HELP: &str = "see the schedules with `agx schedule list`";
 
-async fn set(server: &ConnectionArgs, file: &Path, output: Output) -> Result<()> {
+async fn set(server: &ConnectionArgs, file: &Path, output: OutputFormat) -> Result<()> {
     let json = read(file)?;
     let set = server.connect().await?.set_schedule(json).await?;
     let document = ScheduleSet { name: set.name.clone(), next_run_at: set.next_run_at.clone() };
@@ -48,13 +52,13 @@ async fn set(server: &ConnectionArgs, file: &Path, output: Output) -> Result<()>
     })
 }
 
-async fn get(server: &ConnectionArgs, name: &str, output: Output) -> Result<()> {
+async fn get(server: &ConnectionArgs, name: &str, output: OutputFormat) -> Result<()> {
     let schedule = server.connect().await?.schedule(name).await?;
     let schedule = schedule.ok_or_else(|| CliError::not_found("schedule", &name, HELP))?;
     output.show("schedule.get", &schedule, |schedule| pretty(schedule.get()))
 }
 
-async fn delete(server: &ConnectionArgs, name: &str, output: Output) -> Result<()> {
+async fn delete(server: &ConnectionArgs, name: &str, output: OutputFormat) -> Result<()> {
     if !server.connect().await?.delete_schedule(name).await? {
         return Err(CliError::not_found("schedule", &name, HELP));
     }

@@ -19,7 +19,7 @@ use crate::{
     connection_args::{ConnectionArgs, server_of},
     documents::{Down, Joined, Up},
     error::{CliError, Result},
-    output::Output,
+    output::OutputFormat,
     profiles::{LOCAL, ServerProfile, UserDir, check_name, write_secret},
     sandbox::{DEFAULT_PROFILE, parse_profile, worker_option_texts},
 };
@@ -98,7 +98,7 @@ pub(crate) struct JoinArgs {
 
 const CA: &str = "ca.pem";
 
-pub(crate) async fn up(args: &UpArgs, server: &ConnectionArgs, output: Output) -> Result<()> {
+pub(crate) async fn up(args: &UpArgs, server: &ConnectionArgs, output: OutputFormat) -> Result<()> {
     let options_of_agw = of_sandbox(&args.sandbox)?.unwrap_or_else(|| spec_texts(&["--program-paths"]));
     let home = UserDir::find()?;
     let dir = home.default_path(LOCAL)?;
@@ -172,7 +172,7 @@ fn of_sandbox(args: &WorkerSandboxArgs) -> Result<Option<Vec<String>>> {
     worker_option_texts(profile, Path::new("."), &args.sandbox_read).map(Some)
 }
 
-pub(crate) async fn down(args: &DownArgs, output: Output) -> Result<()> {
+pub(crate) async fn down(args: &DownArgs, output: OutputFormat) -> Result<()> {
     let home = UserDir::find()?;
     let name = args.name.as_deref().unwrap_or(LOCAL);
     let nothing = || {
@@ -197,7 +197,7 @@ pub(crate) async fn down(args: &DownArgs, output: Output) -> Result<()> {
         .show("down", &Down { profile: name.to_owned() }, |_| format!("'{name}' has ended; its data is kept"))
 }
 
-pub(crate) async fn join(args: &JoinArgs, output: Output) -> Result<()> {
+pub(crate) async fn join(args: &JoinArgs, output: OutputFormat) -> Result<()> {
     check_name(&args.name)?;
     let text_of_token = if args.token == "-" {
         String::from_utf8_lossy(&read(Path::new("-"))?).into_owned()

@@ -8,7 +8,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::WorkerRef,
     error::{CliError, Result},
-    output::{Output, table},
+    output::{OutputFormat, table},
     remote::worker_resources::worker_resources_text,
     sandbox::{profiles_text, worker_lines},
     util::printable::one_line,
@@ -26,7 +26,7 @@ pub(crate) enum WorkerCommand {
     Resume { worker_id: WorkerId },
 }
 
-pub(crate) async fn run(server: &ConnectionArgs, command: WorkerCommand, output: Output) -> Result<()> {
+pub(crate) async fn run(server: &ConnectionArgs, command: WorkerCommand, output: OutputFormat) -> Result<()> {
     match command {
         WorkerCommand::List => list(server, output).await,
         WorkerCommand::Get { worker_id } => get(server, &worker_id, output).await,
@@ -35,7 +35,7 @@ pub(crate) async fn run(server: &ConnectionArgs, command: WorkerCommand, output:
     }
 }
 
-async fn list(server: &ConnectionArgs, output: Output) -> Result<()> {
+async fn list(server: &ConnectionArgs, output: OutputFormat) -> Result<()> {
     let workers = server.connect().await?.workers().await?;
     output.show("worker.list", &workers, |workers| text(workers))
 }
@@ -60,7 +60,7 @@ fn text(workers: &[WorkerStatus]) -> String {
     table(&["WORKER", "STATE", "HOST", "JOBS", "TOOLS", "LAST SEEN", "RESOURCES", "SANDBOX"], &rows)
 }
 
-async fn get(server: &ConnectionArgs, id: &WorkerId, output: Output) -> Result<()> {
+async fn get(server: &ConnectionArgs, id: &WorkerId, output: OutputFormat) -> Result<()> {
     let workers = server.connect().await?.workers().await?;
     let worker = workers.into_iter().find(|worker| worker.worker_id == *id);
     let help = "see the workers with `agx worker list`";
@@ -103,7 +103,12 @@ fn worker_text(worker: &WorkerStatus) -> String {
     lines.join("\n")
 }
 
-async fn set_draining(server: &ConnectionArgs, id: &WorkerId, drains: bool, output: Output) -> Result<()> {
+async fn set_draining(
+    server: &ConnectionArgs,
+    id: &WorkerId,
+    drains: bool,
+    output: OutputFormat,
+) -> Result<()> {
     let mut agq = server.connect().await?;
     if drains {
         agq.drain_worker(id, None).await?;

@@ -11,7 +11,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::{WorkflowBegun, WorkflowRef},
     error::{CliError, Result},
-    output::{Output, counted},
+    output::{OutputFormat, counted},
     util::printable::one_line,
 };
 
@@ -30,7 +30,11 @@ pub(crate) enum WorkflowCommand {
     Cancel { workflow_id: String },
 }
 
-pub(crate) async fn run(server: &ConnectionArgs, command: WorkflowCommand, output: Output) -> Result<()> {
+pub(crate) async fn run(
+    server: &ConnectionArgs,
+    command: WorkflowCommand,
+    output: OutputFormat,
+) -> Result<()> {
     match command {
         WorkflowCommand::Submit { file } => submit(server, &file, output).await,
         WorkflowCommand::Status { workflow_id } => status(server, &workflow_id, output).await,
@@ -39,7 +43,7 @@ pub(crate) async fn run(server: &ConnectionArgs, command: WorkflowCommand, outpu
     }
 }
 
-async fn submit(server: &ConnectionArgs, file: &Path, output: Output) -> Result<()> {
+async fn submit(server: &ConnectionArgs, file: &Path, output: OutputFormat) -> Result<()> {
     let json = read(file)?;
     let begun = server.connect().await?.submit_workflow(json).await?;
     let document = WorkflowBegun { workflow_id: begun.workflow_id.clone(), steps: begun.steps };
@@ -47,7 +51,7 @@ async fn submit(server: &ConnectionArgs, file: &Path, output: Output) -> Result<
     output.show("workflow.submit", &document, |_| format!("workflow {id} has begun: {steps}"))
 }
 
-async fn status(server: &ConnectionArgs, workflow_id: &str, output: Output) -> Result<()> {
+async fn status(server: &ConnectionArgs, workflow_id: &str, output: OutputFormat) -> Result<()> {
     let workflow = server.connect().await?.workflow(workflow_id).await?;
     let help = "see the workflows with `agx workflow list`";
     let workflow = workflow.ok_or_else(|| CliError::not_found("workflow", &workflow_id, help))?;
@@ -88,7 +92,7 @@ fn add_steps(workflow: &Value, before: &str, lines: &mut Vec<String>) {
     }
 }
 
-async fn cancel(server: &ConnectionArgs, workflow_id: &str, output: Output) -> Result<()> {
+async fn cancel(server: &ConnectionArgs, workflow_id: &str, output: OutputFormat) -> Result<()> {
     server.connect().await?.cancel_workflow(workflow_id).await?;
     let document = WorkflowRef { workflow_id: workflow_id.to_owned() };
     output.show("workflow.cancel", &document, |_| format!("workflow {workflow_id} is cancelled"))

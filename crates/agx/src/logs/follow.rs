@@ -18,7 +18,7 @@ use crate::{
         job::{FollowedJob, SilentWorkers},
         printer::LineForm,
     },
-    output::Output,
+    output::OutputFormat,
     remote::retrying_client::RetryingClient,
     watch::progress::{TRY_LATER, not_found},
 };
@@ -59,7 +59,7 @@ pub(crate) async fn of_job(
     agq: &mut RetryingClient,
     mut job: JobStatus,
     wanted: &LogOptions,
-    output: Output,
+    output: OutputFormat,
 ) -> Result<JobStatus> {
     let mut followed = FollowedJob::new(job.job_id.clone(), LineForm::Pieces, wanted.task, output);
     let mut silent = SilentWorkers::new(output);
@@ -103,7 +103,7 @@ pub(crate) async fn of_action(
     agq: &mut RetryingClient,
     action_id: &ActionId,
     wanted: &LogOptions,
-    output: Output,
+    output: OutputFormat,
 ) -> Result<ActionStatus> {
     let (mut followed, mut done) = (BTreeMap::<u64, FollowedJob>::new(), EndedJobs::default());
     let (mut silent, mut has_waited) = (SilentWorkers::new(output), false);

@@ -17,7 +17,7 @@ use crate::{
         position::StreamPositions,
         printer::{LineForm, LogPrinter},
     },
-    output::Output,
+    output::OutputFormat,
     remote::{output_reader::OutputReader, retrying_client::RetryingClient},
 };
 
@@ -38,11 +38,11 @@ pub(crate) struct FollowedJob {
 /// Workers that did not answer, with the time of the next request to each.
 pub(crate) struct SilentWorkers {
     until: HashMap<String, Instant>,
-    output: Output,
+    output: OutputFormat,
 }
 
 impl SilentWorkers {
-    pub(crate) fn new(output: Output) -> Self {
+    pub(crate) fn new(output: OutputFormat) -> Self {
         Self { until: HashMap::new(), output }
     }
 
@@ -59,7 +59,7 @@ impl SilentWorkers {
 }
 
 impl FollowedJob {
-    pub(crate) fn new(job_id: JobId, form: LineForm, task: Option<u32>, output: Output) -> Self {
+    pub(crate) fn new(job_id: JobId, form: LineForm, task: Option<u32>, output: OutputFormat) -> Self {
         let printer = LogPrinter::new(job_id.clone(), task, form, output);
         Self { job_id, positions: StreamPositions::default(), printer }
     }

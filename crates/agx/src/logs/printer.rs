@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::{
     error::{CliError, Result},
     logs::position::{NewOutput, Stream},
-    output::Output,
+    output::OutputFormat,
     util::{printable::bytes_for, terminal_stream::TerminalStream},
 };
 
@@ -43,7 +43,7 @@ pub(super) struct LogPrinter {
     /// Attempt whose output is being printed.
     attempt: u32,
     streams: BTreeMap<(u32, Stream), PrintedStream>,
-    output: Output,
+    output: OutputFormat,
 }
 
 /// Stream of a task that is being printed.
@@ -74,7 +74,7 @@ pub(crate) struct OutputDocument {
 }
 
 impl LogPrinter {
-    pub(super) fn new(job_id: JobId, task: Option<u32>, form: LineForm, output: Output) -> Self {
+    pub(super) fn new(job_id: JobId, task: Option<u32>, form: LineForm, output: OutputFormat) -> Self {
         Self { job_id, task, form, attempt: 0, streams: BTreeMap::new(), output }
     }
 
@@ -149,7 +149,7 @@ impl LogPrinter {
 }
 
 impl PrintedStream {
-    fn new(stream: Stream, output: Output) -> Self {
+    fn new(stream: Stream, output: OutputFormat) -> Self {
         Self { stream, begun: BegunLine::default(), out: output.stream(stream.into()) }
     }
 
@@ -220,7 +220,7 @@ impl BegunLine {
     }
 }
 
-fn prefix_for(stream: Stream, prefix: &str, output: Output) -> Vec<u8> {
+fn prefix_for(stream: Stream, prefix: &str, output: OutputFormat) -> Vec<u8> {
     bytes_for(output.escapes(stream.into()), prefix)
 }
 

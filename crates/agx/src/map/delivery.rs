@@ -22,7 +22,7 @@ use crate::{
         results_dir,
         tag::{Tagger, tag_of},
     },
-    output::{Output, SCHEMA},
+    output::{OutputFormat, SCHEMA},
     remote::retrying_client::RetryingClient,
     sandbox::denial,
     util::shorten::shortened,
@@ -33,7 +33,7 @@ use crate::{
 const SEARCHERS: [&str; 7] = ["grep", "egrep", "fgrep", "zgrep", "bzgrep", "xzgrep", "rg"];
 
 pub(crate) struct Delivery {
-    pub(crate) output: Output,
+    pub(crate) output: OutputFormat,
     pub(crate) printer: Printer,
     /// True if each line begins with the input (`--tag`).
     pub(crate) tags: bool,

@@ -9,7 +9,7 @@ use crate::{
     error::{CliError, Result},
     logs::{FollowedJob, LineForm, SilentWorkers},
     map::{input::Input, tag::tag_of},
-    output::Output,
+    output::OutputFormat,
     remote::retrying_client::RetryingClient,
 };
 
@@ -38,7 +38,7 @@ pub(crate) struct LiveJobs {
     /// Last failed attempt of each job that has waited for a retry. Its output is complete.
     failed: BTreeMap<u64, u32>,
     silent: SilentWorkers,
-    output: Output,
+    output: OutputFormat,
     grouping: Grouping,
     tags: bool,
 }
@@ -46,7 +46,7 @@ pub(crate) struct LiveJobs {
 impl LiveJobs {
     /// Returns `None` for a grouping in which the output waits for the end of the job. With `tags`,
     /// output is printed in whole lines.
-    pub(crate) fn new(output: Output, grouping: Grouping, tags: bool) -> Option<Self> {
+    pub(crate) fn new(output: OutputFormat, grouping: Grouping, tags: bool) -> Option<Self> {
         let new = || Self {
             jobs: BTreeMap::new(),
             failed: BTreeMap::new(),

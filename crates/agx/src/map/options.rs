@@ -2,7 +2,7 @@
 
 use super::fields::InputFields;
 use crate::{
-    output::Output,
+    output::OutputFormat,
     util::{shorten::shortened, text::CRLF_HELP},
 };
 
@@ -11,13 +11,13 @@ use crate::{
 pub(crate) struct OptionCheck {
     /// Placeholders at the start of a word where a program may read options.
     leading: InputFields,
-    output: Output,
+    output: OutputFormat,
     /// True if the user was told that inputs end with a carriage return.
     has_warned_of_crlf: bool,
 }
 
 impl OptionCheck {
-    pub(crate) fn new(leading: InputFields, output: Output) -> Self {
+    pub(crate) fn new(leading: InputFields, output: OutputFormat) -> Self {
         Self { leading, output, has_warned_of_crlf: false }
     }
 

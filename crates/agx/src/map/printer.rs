@@ -10,7 +10,7 @@ use crate::{
         live::Grouping,
         reorder_buffer::{FileRegion, JobOutputText, ReorderBuffer, WaitingPart},
     },
-    output::Output,
+    output::OutputFormat,
     util::terminal_stream::TerminalStream,
     watch::progress::ProgressLine,
 };
@@ -26,7 +26,7 @@ pub(crate) struct PieceByPiece {
 /// Stdout and stderr of agx, and the joblog. They take the output of one job at a time.
 #[derive(Debug)]
 struct PrintedStreams {
-    output: Output,
+    output: OutputFormat,
     stdout: TerminalStream,
     stderr: TerminalStream,
     joblog: Option<JobLog>,
@@ -44,7 +44,7 @@ pub(crate) struct Printer {
 }
 
 impl Printer {
-    pub(crate) fn new(output: Output, grouping: Grouping, joblog: Option<JobLog>) -> Self {
+    pub(crate) fn new(output: OutputFormat, grouping: Grouping, joblog: Option<JobLog>) -> Self {
         let queue = (grouping == Grouping::InOrder).then(ReorderBuffer::default);
         Self { streams: PrintedStreams::new(output, joblog), queue, is_silent: grouping.is_live() }
     }
@@ -159,7 +159,7 @@ impl Drop for Printer {
 }
 
 impl PrintedStreams {
-    fn new(output: Output, joblog: Option<JobLog>) -> Self {
+    fn new(output: OutputFormat, joblog: Option<JobLog>) -> Self {
         let [stdout, stderr] =
             [OutputStream::Stdout, OutputStream::Stderr].map(|stream| output.stream(stream));
         Self { output, stdout, stderr, joblog, broken: None }
@@ -206,20 +206,20 @@ impl PrintedStreams {
 
 #[cfg(test)]
 mod tests {
-    use super::{Grouping, JobLog, Output, PrintedStreams, Printer, ProgressLine, ReorderBuffer};
+    use super::{Grouping, JobLog, OutputFormat, PrintedStreams, Printer, ProgressLine, ReorderBuffer};
     use crate::map::reorder_buffer::JobOutputText;
 
     #[test]
     fn printer_logs_a_job_when_its_output_is_printed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let line = ProgressLine::hidden(Output::default());
+        let line = ProgressLine::hidden(OutputFormat::default());
         let logged = || std::fs::read_to_string(&path).unwrap().lines().skip(1).collect::<String>();
         let text =
             |log_line: &[u8]| JobOutputText { log_line: log_line.to_vec(), ..JobOutputText::default() };
         let printer = |grouping| {
             let joblog = JobLog::open(&path, false).unwrap();
-            Printer::new(Output::default(), grouping, Some(joblog))
+            Printer::new(OutputFormat::default(), grouping, Some(joblog))
         };
         let mut in_order = printer(Grouping::InOrder);
         in_order.print(1, text(b"b\n"), &line).unwrap();
@@ -247,7 +247,7 @@ mod tests {
         let mut queue = ReorderBuffer::bounded(4);
         let text = |bytes| JobOutputText { stdout: vec![b'x'; bytes], ..JobOutputText::default() };
         queue.put(2, text(4)).unwrap();
-        let streams = PrintedStreams::new(Output::default(), None);
+        let streams = PrintedStreams::new(OutputFormat::default(), None);
         let mut printer = Printer { streams, queue: Some(queue), is_silent: false };
         assert!(!printer.is_full());
         printer.queue.as_mut().unwrap().put(3, text(1)).unwrap();

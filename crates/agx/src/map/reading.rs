@@ -81,7 +81,7 @@ mod tests {
             resumed::Resumed,
             sources::{Sources, split},
         },
-        output::Output,
+        output::OutputFormat,
     };
 
     /// Returns inputs of these sizes as the values behind `:::`.
@@ -110,7 +110,7 @@ mod tests {
             let sizes: Vec<usize> = sizes.iter().map(size).collect();
             let runtime = tokio::runtime::Runtime::new().unwrap();
             let _inside = runtime.enter();
-            let output = Output::default();
+            let output = OutputFormat::default();
             let check = OptionCheck::new(InputFields::default(), output);
             let command = CommandTemplate::new(Vec::new(), InputFields::default());
             let resumed = Resumed::new(BTreeMap::new(), command, output);

@@ -6,7 +6,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use crate::{map::command_template::CommandTemplate, output::Output, util::shorten::shortened};
+use crate::{map::command_template::CommandTemplate, output::OutputFormat, util::shorten::shortened};
 
 /// Jobs that are done, by the numbers of their inputs, with the digests of their commands.
 pub(crate) type CompletedInputs = BTreeMap<u64, u64>;
@@ -24,12 +24,12 @@ pub(crate) fn digest(command: &str) -> u64 {
 pub(crate) struct Resumed {
     done: CompletedInputs,
     command: CommandTemplate,
-    output: Output,
+    output: OutputFormat,
     has_warned: bool,
 }
 
 impl Resumed {
-    pub(crate) fn new(done: CompletedInputs, command: CommandTemplate, output: Output) -> Self {
+    pub(crate) fn new(done: CompletedInputs, command: CommandTemplate, output: OutputFormat) -> Self {
         Self { done, command, output, has_warned: false }
     }
 
@@ -66,7 +66,7 @@ mod tests {
     use agenix_protocol::documents::Task;
 
     use super::{CommandTemplate, Resumed, digest};
-    use crate::{map::Placeholder, output::Output};
+    use crate::{map::Placeholder, output::OutputFormat};
 
     #[test]
     fn command_digest_ignores_quotes_and_blanks() {
@@ -81,7 +81,7 @@ mod tests {
         let fields = std::collections::BTreeSet::from([Placeholder::WHOLE]).into();
         let command = CommandTemplate::new(vec![task], fields);
         let done = [(1, digest("echo a")), (2, digest("echo 'b c'"))].into();
-        let mut resumed = Resumed::new(done, command, Output::default());
+        let mut resumed = Resumed::new(done, command, OutputFormat::default());
         let args = |arg: &str| [arg.to_owned()];
         assert!(resumed.skips(Some(&args("a")), 1) && resumed.skips(Some(&args("b c")), 2));
         assert!(!resumed.has_warned && !resumed.skips(Some(&args("x")), 3));

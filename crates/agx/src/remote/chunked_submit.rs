@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     error::{CliError, Result},
-    output::Output,
+    output::OutputFormat,
     remote::retrying_client::RetryingClient,
 };
 
@@ -25,7 +25,7 @@ pub(crate) const MAX_BYTES: usize = 4 * 1024 * 1024;
 pub(crate) async fn submit(
     agq: &mut RetryingClient,
     mut action: ActionSubmission,
-    output: Output,
+    output: OutputFormat,
 ) -> Result<SubmittedAction> {
     let pieces = pieces(&action.inputs);
     // Unique jobs are compared in one write, so agq refuses more inputs than that takes.

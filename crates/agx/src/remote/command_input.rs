@@ -26,7 +26,7 @@ use tokio::{
 
 use crate::{
     error::{CliError, Result},
-    output::Output,
+    output::OutputFormat,
     remote::retrying_client::RetryingClient,
 };
 
@@ -62,7 +62,7 @@ pub(crate) struct InputFile {
 impl CommandInput {
     /// Reads stdin to its end, unless it is a terminal or another device. A pipe is copied to a
     /// temporary file, because agx may have to send it again.
-    pub(crate) async fn read(output: Output) -> Result<Self> {
+    pub(crate) async fn read(output: OutputFormat) -> Result<Self> {
         let (send, mut received) = oneshot::channel();
         // A read of a pipe cannot be cancelled, and must not delay the exit of agx.
         std::thread::spawn(move || send.send(read_now()));

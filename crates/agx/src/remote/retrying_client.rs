@@ -11,7 +11,7 @@ use agenix_protocol::{
 use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep};
 
-use crate::output::Output;
+use crate::output::OutputFormat;
 
 /// Maximum time without agq or its database before the client gives up.
 const MAX_WAIT: Duration = Duration::from_secs(600);
@@ -20,16 +20,16 @@ const MAX_WAIT: Duration = Duration::from_secs(600);
 pub(crate) struct RetryingClient {
     server: Server,
     connection: Option<Connection>,
-    output: Output,
+    output: OutputFormat,
 }
 
 impl RetryingClient {
-    pub(crate) fn new(server: Server, connection: Connection, output: Output) -> Self {
+    pub(crate) fn new(server: Server, connection: Connection, output: OutputFormat) -> Self {
         Self { server, connection: Some(connection), output }
     }
 
     /// Returns a client that connects with its first call.
-    pub(crate) fn unconnected(server: Server, output: Output) -> Self {
+    pub(crate) fn unconnected(server: Server, output: OutputFormat) -> Self {
         Self { server, connection: None, output }
     }
 
@@ -158,7 +158,7 @@ mod tests {
     use agenix_protocol::request::Request;
 
     use super::RetryingClient;
-    use crate::output::Output;
+    use crate::output::OutputFormat;
 
     /// Starts an agq that answers each PING of its first client with `reply`. Returns its address.
     fn agq(reply: &'static str) -> String {
@@ -183,7 +183,7 @@ mod tests {
         let away = agq("-ERR the store failed: the database cannot be reached; try again in a moment\r\n");
         let there = agq("+PONG\r\n");
         let server = Server::new(&format!("{away},{there}"), "k".into()).unwrap();
-        let mut client = RetryingClient::unconnected(server.clone(), Output::default());
+        let mut client = RetryingClient::unconnected(server.clone(), OutputFormat::default());
         let call = client.with_retry(async |agq| agq.call(&Request::Ping { message: None }).await);
         let answer = call.await;
         assert!(answer.is_ok(), "{answer:?}");

@@ -15,7 +15,7 @@ use agenix_protocol::{
 
 use crate::{
     error::{CliError, Result},
-    output::Output,
+    output::OutputFormat,
     remote::{output_reader::OutputReader, retrying_client::RetryingClient},
     util::{
         atomic_file::{cannot_write, write_output},
@@ -39,7 +39,7 @@ impl<'r> StoredStream<'r> {
     }
 
     /// Writes all bytes to stdout.
-    pub(crate) async fn print(&self, output: Output, agq: &mut RetryingClient) -> Result<()> {
+    pub(crate) async fn print(&self, output: OutputFormat, agq: &mut RetryingClient) -> Result<()> {
         let mut out = output.stream(OutputStream::Stdout);
         if self.captured.blob.is_none() {
             out.write(&self.captured.bytes)?;

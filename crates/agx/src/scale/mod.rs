@@ -25,7 +25,7 @@ use self::{
 use crate::{
     documents::{ScaleDirection, ScaleOutcome, ScaleStep},
     error::Result,
-    output::{Output, counted},
+    output::{OutputFormat, counted},
     remote::retrying_client::RetryingClient,
     util::{clock, printable::one_line},
 };
@@ -41,14 +41,14 @@ pub(crate) struct Scaler {
     pub(crate) up: Option<Hook>,
     pub(crate) down: Option<Hook>,
     pub(crate) is_dry_run: bool,
-    pub(crate) output: Output,
+    pub(crate) output: OutputFormat,
     history: History,
 }
 
 impl Scaler {
     /// Returns a scaler that has not looked at agq yet.
     pub(crate) fn new(
-        (agq, output): (RetryingClient, Output),
+        (agq, output): (RetryingClient, OutputFormat),
         (terms, selection): (ScaleTerms, Selection),
         (up, down): (Option<Hook>, Option<Hook>),
         is_dry_run: bool,

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     error::{CliError, Result},
-    output::{Output, jobs},
+    output::{OutputFormat, jobs},
     remote::retrying_client::RetryingClient,
     util::printable::one_line,
     watch::{failures::FailureNotices, unmet_needs},
@@ -31,7 +31,11 @@ pub(crate) const TRY_LATER: i32 = 75;
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
 /// Watches an action until it has ended or the user interrupts.
-pub(crate) async fn watch(agq: &mut RetryingClient, id: &ActionId, output: Output) -> Result<ActionStatus> {
+pub(crate) async fn watch(
+    agq: &mut RetryingClient,
+    id: &ActionId,
+    output: OutputFormat,
+) -> Result<ActionStatus> {
     let mut line = ProgressLine::new(output);
     let watched = tokio::select! {
         watched = follow(agq, id, &mut line) => watched,
@@ -160,7 +164,7 @@ fn why_later(waiting: &[JobStatus]) -> Option<String> {
 
 pub(crate) struct ProgressLine {
     bar: Option<ProgressBar>,
-    output: Output,
+    output: OutputFormat,
     started: Instant,
     /// Jobs that had ended before the watch began, which do not count for the rate.
     ended_before: Option<u64>,
@@ -174,9 +178,9 @@ pub(crate) struct ProgressLine {
 }
 
 impl ProgressLine {
-    pub(crate) fn new(output: Output) -> Self {
+    pub(crate) fn new(output: OutputFormat) -> Self {
         let style = ProgressStyle::with_template("{bar:24} {msg}").expect("the template is well formed");
-        let bar = (Output::is_stderr_a_terminal() && !output.is_json)
+        let bar = (OutputFormat::is_stderr_a_terminal() && !output.is_json)
             .then(|| ProgressBar::new(0).with_style(style));
         let now = Instant::now();
         Self {
@@ -193,12 +197,12 @@ impl ProgressLine {
     }
 
     /// Creates a line for a filter, hidden without a terminal, with the `slots` if known.
-    pub(crate) fn for_a_filter(output: Output, slots: Option<u64>) -> Self {
+    pub(crate) fn for_a_filter(output: OutputFormat, slots: Option<u64>) -> Self {
         Self { is_quiet: true, slots, ..Self::new(output) }
     }
 
     /// Creates a line that is never shown.
-    pub(crate) fn hidden(output: Output) -> Self {
+    pub(crate) fn hidden(output: OutputFormat) -> Self {
         Self { bar: None, is_quiet: true, ..Self::new(output) }
     }
 
@@ -290,7 +294,7 @@ mod tests {
     use agenix_protocol::documents::{ActionStatus, JobStatus, QueueStats, WaitsFor, parse};
 
     use super::{ProgressLine, next_look, why_later, why_ready, why_stuck};
-    use crate::output::Output;
+    use crate::output::OutputFormat;
 
     fn waiting(index: u64, state: &str, run_at: Option<&str>, exit_code: Option<i32>) -> JobStatus {
         let json = serde_json::json!({
@@ -353,7 +357,8 @@ mod tests {
         let status: ActionStatus = parse(json.to_string().as_bytes()).unwrap();
         let shown = |slots, started| {
             let status = ActionStatus { started, ..status.clone() };
-            ProgressLine::for_a_filter(Output { is_json: true, ..Output::default() }, slots).text(&status)
+            ProgressLine::for_a_filter(OutputFormat { is_json: true, ..OutputFormat::default() }, slots)
+                .text(&status)
         };
         assert!(shown(Some(2), 0).contains(" 2 running, "), "it is known how many run at once");
         assert!(shown(None, 4).contains(" 4 running, 5 claimed, "), "{}", shown(None, 4));

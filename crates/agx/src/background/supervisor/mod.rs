@@ -35,7 +35,7 @@ use crate::{
         socket,
     },
     error::{CliError, Result},
-    output::Output,
+    output::OutputFormat,
 };
 
 /// Maximum wait for a supervisor that is about to end or to listen.
@@ -124,7 +124,7 @@ fn spawn(hold: DirLock, dir: &Path) -> Result<Child> {
 }
 
 /// Requests the end of a supervisor and its programs. Returns false if no supervisor runs.
-pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool> {
+pub(crate) async fn stop(dir: &Path, output: OutputFormat) -> Result<bool> {
     let Some(mut stream) = reached(dir).await? else { return Ok(false) };
     let look = format!("look at {}, and run {} again", log_path(dir, LOG).display(), down_command(dir));
     let request = async {

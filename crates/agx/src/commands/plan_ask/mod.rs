@@ -26,7 +26,7 @@ use crate::{
     connection_args::ConnectionArgs,
     documents::PlanAsked,
     error::{CliError, Result},
-    output::{Output, counted},
+    output::{OutputFormat, counted},
     sandbox::ProfileArg,
     util::{duration::parse_wait, shorten::shortened},
 };
@@ -92,7 +92,7 @@ pub(super) async fn ask(
     wish: &str,
     args: &AskArgs,
     sandbox: &ProfileArg,
-    output: Output,
+    output: OutputFormat,
 ) -> Result<()> {
     let endpoint = Endpoint::new(args)?;
     let judges = args.judges.read()?;
@@ -111,7 +111,7 @@ pub(super) async fn ask(
 }
 
 /// Says which server gets which texts.
-fn announce(endpoint: &Endpoint, programs: &Programs, has_policy: bool, output: Output) {
+fn announce(endpoint: &Endpoint, programs: &Programs, has_policy: bool, output: OutputFormat) {
     if let Some(warning) = endpoint.warning() {
         output.note(&warning);
     }
@@ -126,7 +126,7 @@ fn announce(endpoint: &Endpoint, programs: &Programs, has_policy: bool, output: 
 }
 
 /// Asks until the review accepts a plan, at most [`MAX_REPAIRS`] times again.
-async fn converse(endpoint: &Endpoint, reviewer: &Reviewer<'_>, output: Output) -> Result<PlanAsked> {
+async fn converse(endpoint: &Endpoint, reviewer: &Reviewer<'_>, output: OutputFormat) -> Result<PlanAsked> {
     let mut messages = first_messages(reviewer.wish, reviewer.programs);
     let mut repairs = 0;
     loop {
@@ -163,7 +163,7 @@ fn no_plan(endpoint: &Endpoint, refusal: &str) -> CliError {
 }
 
 /// Prints the plan on stdout and the check on stderr, or both in one document.
-fn show(asked: &PlanAsked, output: Output) -> Result<()> {
+fn show(asked: &PlanAsked, output: OutputFormat) -> Result<()> {
     if !output.is_json {
         output.notes(&plan_check::text(&asked.check, &asked.plan));
     }
