@@ -11,7 +11,7 @@ use crate::{
     error::{CliError, Result},
     output::{OutputFormat, counted},
     remote::retrying_client::RetryingClient,
-    scale::{Decision, Hook, ScaleTerms, Scaler, Selection, pause},
+    scale::{Hook, ScaleDecision, ScaleSelection, ScaleTerms, Scaler, pause},
     util::{
         duration::parse_duration,
         signals::{self, FirstSignal},
@@ -112,9 +112,9 @@ impl ScaleArgs {
         }
     }
 
-    fn selection(&self) -> Selection {
+    fn selection(&self) -> ScaleSelection {
         let queues = self.queue.iter().map(ToString::to_string).collect();
-        Selection { queues, tags: self.tag.clone() }
+        ScaleSelection { queues, tags: self.tag.clone() }
     }
 }
 
@@ -169,7 +169,7 @@ async fn until_signal(scaler: &mut Scaler, interval: Duration, signal: &mut Firs
 /// half of its machines.
 async fn finished(
     scaler: &mut Scaler,
-    (decision, step): (Decision, ScaleStep),
+    (decision, step): (ScaleDecision, ScaleStep),
     signal: &mut FirstSignal,
 ) -> Result<ScaleStep> {
     let output = scaler.output;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use agenix_protocol::{documents::WorkerStatus, time::Timestamp};
 
 use super::{
-    history::History,
+    history::ScaleHistory,
     shortage::{has_only_room, shortage},
     terms::ScaleTerms,
     view::View,
@@ -14,7 +14,7 @@ use crate::output::counted;
 
 /// Decision with its reason, for people.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Decision {
+pub(crate) enum ScaleDecision {
     /// Start `count` workers.
     Up { count: u64, reason: String },
     /// End the idle `worker`.
@@ -26,7 +26,12 @@ pub(crate) enum Decision {
 }
 
 /// Decides at `now`. `history` includes what `view` shows.
-pub(crate) fn decide(terms: &ScaleTerms, history: &History, view: &View, now: Timestamp) -> Decision {
+pub(crate) fn decide(
+    terms: &ScaleTerms,
+    history: &ScaleHistory,
+    view: &View,
+    now: Timestamp,
+) -> ScaleDecision {
     if let Some(decision) = abandoned(terms, history, view, now) {
         return decision;
     }
@@ -44,7 +49,7 @@ pub(crate) fn decide(terms: &ScaleTerms, history: &History, view: &View, now: Ti
         } else {
             format!("{} fewer than --min {}", are(active + starting), terms.min)
         };
-        return Decision::Up { count: permitted, reason };
+        return ScaleDecision::Up { count: permitted, reason };
     }
     if shortage.jobs > 0 {
         let because = match count {
@@ -53,7 +58,7 @@ pub(crate) fn decide(terms: &ScaleTerms, history: &History, view: &View, now: Ti
             0 => format!("{} starting", are(starting)),
             _ => format!("there are --max {} workers already", terms.max),
         };
-        return Decision::Nothing { reason: format!("{}, and {because}", lack(shortage.jobs)) };
+        return ScaleDecision::Nothing { reason: format!("{}, and {because}", lack(shortage.jobs)) };
     }
     down(terms, history, view, now)
 }
@@ -61,7 +66,12 @@ pub(crate) fn decide(terms: &ScaleTerms, history: &History, view: &View, now: Ti
 /// Returns the decision about a worker that an earlier scaler has drained, and has not ended: to
 /// let the worker take jobs again if it has a job, or if workers are missing, and otherwise to end
 /// it.
-fn abandoned(terms: &ScaleTerms, history: &History, view: &View, now: Timestamp) -> Option<Decision> {
+fn abandoned(
+    terms: &ScaleTerms,
+    history: &ScaleHistory,
+    view: &View,
+    now: Timestamp,
+) -> Option<ScaleDecision> {
     if !terms.can_end {
         return None;
     }
@@ -76,15 +86,15 @@ fn abandoned(terms: &ScaleTerms, history: &History, view: &View, now: Timestamp)
     let worker = Box::new(worker.clone());
     let was = "an agx scale that has ended left it drained";
     Some(match why {
-        Some(why) => Decision::Resume { worker, reason: format!("{was}, and {why}") },
-        None => Decision::Down { worker, reason: was.to_owned() },
+        Some(why) => ScaleDecision::Resume { worker, reason: format!("{was}, and {why}") },
+        None => ScaleDecision::Down { worker, reason: was.to_owned() },
     })
 }
 
 /// Returns the decision without a shortage: to end the worker that has been idle for the longest
 /// time, if it may end.
-fn down(terms: &ScaleTerms, history: &History, view: &View, now: Timestamp) -> Decision {
-    let nothing = |reason: &str| Decision::Nothing { reason: reason.to_owned() };
+fn down(terms: &ScaleTerms, history: &ScaleHistory, view: &View, now: Timestamp) -> ScaleDecision {
+    let nothing = |reason: &str| ScaleDecision::Nothing { reason: reason.to_owned() };
     if !terms.can_end || view.active().count() as u64 <= terms.min {
         return nothing("no job lacks a worker");
     }
@@ -92,7 +102,7 @@ fn down(terms: &ScaleTerms, history: &History, view: &View, now: Timestamp) -> D
     let due = idle.filter(|(since, _)| is_over(*since, terms.down_after, now));
     let free = due.filter(|(_, worker)| !has_only_room(worker, view));
     match free.min_by_key(|(since, worker)| (*since, worker.worker_id.clone())) {
-        Some((since, worker)) => Decision::Down {
+        Some((since, worker)) => ScaleDecision::Down {
             worker: Box::new(worker.clone()),
             reason: format!("it has been idle for {} s", now.ms_since(since) / 1000),
         },

@@ -17,7 +17,7 @@ struct Idle {
 
 /// Workers and jobs that earlier looks at agq have shown.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct History {
+pub(crate) struct ScaleHistory {
     /// Live workers.
     registered: BTreeSet<WorkerId>,
     /// Time of the start of each worker that has not registered, oldest first.
@@ -30,7 +30,7 @@ pub(crate) struct History {
     model: Option<WorkerStatus>,
 }
 
-impl History {
+impl ScaleHistory {
     /// Returns the history with what `view` shows at `now`, and the number of started workers that
     /// have not registered in time.
     pub(crate) fn observed(self, view: &View, terms: &ScaleTerms, now: Timestamp) -> (Self, u64) {

@@ -15,10 +15,10 @@ use std::time::Duration;
 use agenix_client::ClientError;
 use agenix_protocol::{documents::WorkerStatus, errors::ErrorKind, ids::WorkerId};
 
-pub(crate) use self::{decision::Decision, hook::Hook, terms::ScaleTerms, view::Selection};
+pub(crate) use self::{decision::ScaleDecision, hook::Hook, terms::ScaleTerms, view::ScaleSelection};
 use self::{
     decision::decide,
-    history::History,
+    history::ScaleHistory,
     hook::HookFailure,
     view::{DRAINER, View},
 };
@@ -37,27 +37,27 @@ const LONGEST_WAIT: Duration = Duration::from_secs(600);
 pub(crate) struct Scaler {
     pub(crate) agq: RetryingClient,
     pub(crate) terms: ScaleTerms,
-    pub(crate) selection: Selection,
+    pub(crate) selection: ScaleSelection,
     pub(crate) up: Option<Hook>,
     pub(crate) down: Option<Hook>,
     pub(crate) is_dry_run: bool,
     pub(crate) output: OutputFormat,
-    history: History,
+    history: ScaleHistory,
 }
 
 impl Scaler {
     /// Returns a scaler that has not looked at agq yet.
     pub(crate) fn new(
         (agq, output): (RetryingClient, OutputFormat),
-        (terms, selection): (ScaleTerms, Selection),
+        (terms, selection): (ScaleTerms, ScaleSelection),
         (up, down): (Option<Hook>, Option<Hook>),
         is_dry_run: bool,
     ) -> Self {
-        Self { agq, terms, selection, up, down, is_dry_run, output, history: History::default() }
+        Self { agq, terms, selection, up, down, is_dry_run, output, history: ScaleHistory::default() }
     }
 
     /// Looks at agq and decides. Nothing has changed afterwards, so the caller may drop the future.
-    pub(crate) async fn look(&mut self) -> Result<(Decision, ScaleStep)> {
+    pub(crate) async fn look(&mut self) -> Result<(ScaleDecision, ScaleStep)> {
         let (workers, queues) =
             self.agq.with_retry(async |agq| Ok((agq.workers().await?, agq.queue_stats().await?))).await?;
         let (view, now) = (View::of(workers, &queues, &self.selection), clock::now());
@@ -75,15 +75,15 @@ impl Scaler {
     }
 
     /// Does what was decided, and returns the step with its outcome.
-    pub(crate) async fn act(&mut self, decision: Decision, step: ScaleStep) -> Result<ScaleStep> {
+    pub(crate) async fn act(&mut self, decision: ScaleDecision, step: ScaleStep) -> Result<ScaleStep> {
         if self.is_dry_run {
             return Ok(step);
         }
         let done = match decision {
-            Decision::Nothing { .. } => return Ok(step),
-            Decision::Up { count, .. } => self.start(count, &step).await,
-            Decision::Down { worker, .. } => self.end(&worker, &step).await?,
-            Decision::Resume { worker, .. } => Ok(self.resume(&worker.worker_id).await?),
+            ScaleDecision::Nothing { .. } => return Ok(step),
+            ScaleDecision::Up { count, .. } => self.start(count, &step).await,
+            ScaleDecision::Down { worker, .. } => self.end(&worker, &step).await?,
+            ScaleDecision::Resume { worker, .. } => Ok(self.resume(&worker.worker_id).await?),
         };
         Ok(match done {
             Ok(outcome) => ScaleStep { outcome, ..step },
@@ -164,18 +164,20 @@ pub(crate) fn pause(interval: Duration, failures: u32) -> Duration {
 }
 
 /// Returns the step of a decision that is not done yet.
-fn described(decision: &Decision, view: &View, starting: u64) -> ScaleStep {
+fn described(decision: &ScaleDecision, view: &View, starting: u64) -> ScaleStep {
     let workers = view.active().count() as u64 + starting;
     let (direction, wanted, reason, worker) = match decision {
-        Decision::Up { count, reason } => (ScaleDirection::Up, workers + count, reason, None),
-        Decision::Down { worker, reason } => (
+        ScaleDecision::Up { count, reason } => (ScaleDirection::Up, workers + count, reason, None),
+        ScaleDecision::Down { worker, reason } => (
             ScaleDirection::Down,
             workers.saturating_sub(u64::from(worker.drained.is_none())),
             reason,
             Some(worker),
         ),
-        Decision::Resume { worker, reason } => (ScaleDirection::Resume, workers + 1, reason, Some(worker)),
-        Decision::Nothing { reason } => (ScaleDirection::None, workers, reason, None),
+        ScaleDecision::Resume { worker, reason } => {
+            (ScaleDirection::Resume, workers + 1, reason, Some(worker))
+        }
+        ScaleDecision::Nothing { reason } => (ScaleDirection::None, workers, reason, None),
     };
     ScaleStep {
         decision: direction,

@@ -10,7 +10,7 @@ use super::view::View;
 
 /// Jobs that lack workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Shortage {
+pub(crate) struct WorkerShortage {
     /// Number of jobs that a new worker could run.
     pub(crate) jobs: u64,
     /// Number of new workers that would run them all at once, at most the bound.
@@ -22,12 +22,12 @@ pub(crate) struct Shortage {
 ///
 /// A job does not lack a worker if one that could run the job has room: then a limit, a rate or a
 /// budget holds the job back.
-pub(crate) fn shortage(view: &View, model: Option<&WorkerStatus>, max: u64) -> Shortage {
+pub(crate) fn shortage(view: &View, model: Option<&WorkerStatus>, max: u64) -> WorkerShortage {
     let lacks_room = |demand: &&Demand| !view.active().any(|worker| has_room(worker, demand));
     let short = view.waiting.iter().filter(lacks_room);
     let Some(model) = model else {
         let jobs = short.map(|demand| demand.length).sum();
-        return Shortage { jobs, workers: u64::from(jobs > 0).min(max) };
+        return WorkerShortage { jobs, workers: u64::from(jobs > 0).min(max) };
     };
     let fresh = Room::of_new(model);
     let (mut rooms, mut jobs): (Vec<Room>, u64) = (Vec::new(), 0);
@@ -43,7 +43,7 @@ pub(crate) fn shortage(view: &View, model: Option<&WorkerStatus>, max: u64) -> S
             rooms.push(room);
         }
     }
-    Shortage { jobs, workers: rooms.len() as u64 }
+    WorkerShortage { jobs, workers: rooms.len() as u64 }
 }
 
 /// Returns true if jobs wait for which no other active worker than `worker` has room.

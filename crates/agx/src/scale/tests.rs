@@ -8,12 +8,12 @@ use agenix_protocol::{
 };
 
 use super::{
-    decision::{Decision, decide},
-    history::History,
+    decision::{ScaleDecision, decide},
+    history::ScaleHistory,
     pause,
-    shortage::{Shortage, shortage},
+    shortage::{WorkerShortage, shortage},
     terms::ScaleTerms,
-    view::{Selection, View},
+    view::{ScaleSelection, View},
 };
 
 fn at(secs: u64) -> Timestamp {
@@ -64,8 +64,8 @@ fn view(workers: &[WorkerStatus], waiting: &[Demand]) -> View {
 }
 
 /// Returns the decision after these looks, at the time of the last one, and the history.
-fn after(terms: &ScaleTerms, looks: &[(u64, &View)]) -> (Decision, History) {
-    let mut history = History::default();
+fn after(terms: &ScaleTerms, looks: &[(u64, &View)]) -> (ScaleDecision, ScaleHistory) {
+    let mut history = ScaleHistory::default();
     for (secs, view) in looks {
         history = history.observed(view, terms, at(*secs)).0;
     }
@@ -73,23 +73,23 @@ fn after(terms: &ScaleTerms, looks: &[(u64, &View)]) -> (Decision, History) {
     (decide(terms, &history, last, at(*secs)), history)
 }
 
-fn up(decision: &Decision) -> u64 {
+fn up(decision: &ScaleDecision) -> u64 {
     match decision {
-        Decision::Up { count, .. } => *count,
+        ScaleDecision::Up { count, .. } => *count,
         _ => 0,
     }
 }
 
-fn down(decision: &Decision) -> Option<&str> {
+fn down(decision: &ScaleDecision) -> Option<&str> {
     match decision {
-        Decision::Down { worker, .. } => Some(worker.worker_id.as_str()),
+        ScaleDecision::Down { worker, .. } => Some(worker.worker_id.as_str()),
         _ => None,
     }
 }
 
-fn nothing(decision: Decision) -> String {
+fn nothing(decision: ScaleDecision) -> String {
     match decision {
-        Decision::Nothing { reason } => reason,
+        ScaleDecision::Nothing { reason } => reason,
         other => panic!("{other:?}"),
     }
 }
@@ -161,7 +161,7 @@ fn scale_keeps_min_and_counts_draining_workers_for_max() {
     let draining = worker("d", 1, 1, r#""state":"draining","stats":null"#);
     let few = view(&[idle("a"), draining], &[]);
     let decision = after(&terms(3, 10), &[(0, &few)]).0;
-    assert_eq!(decision, Decision::Up { count: 2, reason: "1 worker is fewer than --min 3".into() });
+    assert_eq!(decision, ScaleDecision::Up { count: 2, reason: "1 worker is fewer than --min 3".into() });
     assert_eq!(up(&after(&terms(3, 3), &[(0, &few)]).0), 1);
     let full = View { waiting: vec![jobs(8, 4)], ..view(&[busy("a")], &[]) };
     let reason = nothing(after(&terms(0, 1), &[(0, &full), (30, &full)]).0);
@@ -174,13 +174,13 @@ fn jobs_that_a_new_worker_would_not_run_start_none() {
         let view = view(workers, &[demand]);
         shortage(&view, view.active().next(), 10)
     };
-    let none = Shortage::default();
+    let none = WorkerShortage::default();
     assert_eq!(short(&[busy("a")], jobs(5, 8)), none, "they want more than a worker offers");
     assert_eq!(short(&[busy("a")], Demand { tools: vec!["jq".into()], ..jobs(5, 1) }), none);
     assert_eq!(short(&[busy("a")], Demand { sandbox: Some("reader".into()), ..jobs(5, 1) }), none);
     assert_eq!(short(&[busy("a"), worker("b", 1, 1, ACTIVE)], jobs(5, 1)), none, "a limit holds them back");
     let partly = worker("b", 1, 1, ACTIVE);
-    assert_eq!(short(&[busy("a"), partly], jobs(5, 4)), Shortage { jobs: 5, workers: 5 });
+    assert_eq!(short(&[busy("a"), partly], jobs(5, 4)), WorkerShortage { jobs: 5, workers: 5 });
 }
 
 #[test]
@@ -227,10 +227,10 @@ fn drained_by(id: &str, active_jobs: u64, by: &str) -> WorkerStatus {
 fn scale_ends_or_resumes_a_worker_that_an_ended_scaler_has_drained() {
     let left = |active_jobs| drained_by("d", active_jobs, "agx-scale");
     let decided = |terms: &ScaleTerms, view: &View, secs| match after(terms, &[(secs, view)]).0 {
-        Decision::Down { worker, reason } => format!("end {}: {reason}", worker.worker_id),
-        Decision::Resume { worker, reason } => format!("resume {}: {reason}", worker.worker_id),
-        Decision::Up { count, .. } => format!("start {count}"),
-        Decision::Nothing { .. } => "nothing".into(),
+        ScaleDecision::Down { worker, reason } => format!("end {}: {reason}", worker.worker_id),
+        ScaleDecision::Resume { worker, reason } => format!("resume {}: {reason}", worker.worker_id),
+        ScaleDecision::Up { count, .. } => format!("start {count}"),
+        ScaleDecision::Nothing { .. } => "nothing".into(),
     };
     let (terms, was) = (terms(1, 10), "an agx scale that has ended left it drained");
     let calm = view(&[idle("a"), left(0)], &[]);
@@ -282,7 +282,7 @@ fn selection_chooses_jobs_by_queue_or_tag_and_workers_by_tag() {
     let dead = worker("d", 0, 0, r#""state":"dead","stats":null,"tags":{"gpu":true}"#);
     let of = |queues: &[&str], tags: &[&str]| {
         let texts = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        let selection = Selection { queues: texts(queues), tags: texts(tags) };
+        let selection = ScaleSelection { queues: texts(queues), tags: texts(tags) };
         let view = View::of(vec![idle("a"), gpu.clone(), dead.clone()], &stats, &selection);
         (view.live(), view.waiting_jobs())
     };

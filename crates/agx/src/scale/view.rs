@@ -13,7 +13,7 @@ pub(super) const DRAINER: &str = "agx-scale";
 
 /// Queues and tags that select the jobs and workers of a scaler.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Selection {
+pub(crate) struct ScaleSelection {
     /// Queues. All, if none is named.
     pub(crate) queues: Vec<String>,
     /// Tags that a worker has to have. Without `queues`, they also select the jobs that need them.
@@ -32,7 +32,7 @@ pub(crate) struct View {
 
 impl View {
     /// Returns the selected part of the lists of agq.
-    pub(crate) fn of(workers: Vec<WorkerStatus>, queues: &QueueStats, selection: &Selection) -> Self {
+    pub(crate) fn of(workers: Vec<WorkerStatus>, queues: &QueueStats, selection: &ScaleSelection) -> Self {
         let needs = Needs { tags: selection.tags.clone(), ..Needs::default() };
         let is_ours =
             |worker: &WorkerStatus| worker.state != "dead" && Abilities::of_status(worker).cover(&needs);
