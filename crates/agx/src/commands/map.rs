@@ -26,8 +26,9 @@ use crate::{
     documents::MapCommand,
     error::{CliError, Result},
     map::{
-        self, Columns, CommandTemplate, Delivery, Engine, JobLog, MapCounts, MapOutcome, OptionCheck, Pace,
-        Printer, ReadAhead, Resumed, Sources, StopLevel, UnsentInputs, blocks, end, is_decided_by_agq, split,
+        self, Columns, CommandTemplate, Delivery, Engine, JobLog, MapCounts, MapOutcome, OptionCheck,
+        Printer, ReadAhead, Resumed, Sources, StopLevel, SubmissionPace, UnsentInputs, blocks, end,
+        is_decided_by_agq, split,
     },
     output::{OutputFormat, counted},
     util::signals::{self, FirstSignal},
@@ -287,7 +288,7 @@ fn engine(
         delivery,
         grouping: args.grouping(),
         halt: args.halt,
-        pace: Pace::new(args.delay),
+        pace: SubmissionPace::new(args.delay),
         slots: own.map(|(slots, _)| slots),
         // The agq of a cluster keeps ended jobs according to its own settings.
         most_waited: own.map_or(u64::MAX, |(_, most_ahead)| most_ahead),

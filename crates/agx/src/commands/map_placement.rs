@@ -18,7 +18,7 @@ const MAX_NAMED: usize = 10;
 
 /// Workers that could run the jobs. All jobs of a map have the same plan, and so the same needs.
 #[derive(Debug, PartialEq, Eq)]
-struct Placement {
+struct AbleWorkers {
     workers: Vec<WorkerId>,
     /// The workers, or why there is none, as a sentence without a full stop.
     text: String,
@@ -37,7 +37,7 @@ pub(super) async fn able_workers(
         Err(failure) => Err(failure),
     };
     match found {
-        Ok(Placement { workers, text }) => {
+        Ok(AbleWorkers { workers, text }) => {
             output.note(&format!("agx: {text}"));
             Some(workers)
         }
@@ -54,7 +54,7 @@ pub(super) async fn note_without_worker(
     plan: &Plan,
     output: OutputFormat,
 ) -> Result<()> {
-    let Placement { workers, text } = among(&agq.workers().await?, &plan::needs(plan));
+    let AbleWorkers { workers, text } = among(&agq.workers().await?, &plan::needs(plan));
     if workers.is_empty() {
         output.note(&format!("agx: {text}; the jobs wait for a worker"));
     }
@@ -62,12 +62,12 @@ pub(super) async fn note_without_worker(
 }
 
 /// Asks the server for its workers.
-async fn placement(server: &Server, plan: &Plan) -> Result<Placement> {
+async fn placement(server: &Server, plan: &Plan) -> Result<AbleWorkers> {
     let workers = Connection::open(server).await?.workers().await?;
     Ok(among(&workers, &plan::needs(plan)))
 }
 
-fn among(workers: &[WorkerStatus], needs: &Needs) -> Placement {
+fn among(workers: &[WorkerStatus], needs: &Needs) -> AbleWorkers {
     let mut live: Vec<(&WorkerStatus, Vec<String>)> = workers
         .iter()
         .filter(|worker| worker.state != "dead")
@@ -106,7 +106,7 @@ fn among(workers: &[WorkerStatus], needs: &Needs) -> Placement {
             )
         }
     };
-    Placement { workers: fit, text }
+    AbleWorkers { workers: fit, text }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::{
     map::{
         columns::Columns,
         command_template::filled,
-        input::{Input, InvalidInput},
+        input::{InvalidInput, MapInput},
         joblog::JobLogEntry,
         large_output::{JobStreams, has_blobs},
         printer::{PieceByPiece, Printer},
@@ -56,7 +56,7 @@ impl Delivery {
         &mut self,
         at: u64,
         job: &JobStatus,
-        input: &Input,
+        input: &MapInput,
         line: &ProgressLine,
         agq: &mut RetryingClient,
     ) -> Result<bool> {
@@ -109,7 +109,7 @@ impl Delivery {
     async fn deliver_pieces(
         &mut self,
         at: u64,
-        (job, input): (&JobStatus, &Input),
+        (job, input): (&JobStatus, &MapInput),
         streams: &JobStreams<'_>,
         line: &ProgressLine,
         agq: &mut RetryingClient,
@@ -171,14 +171,14 @@ impl Delivery {
     }
 
     /// Reports a job that has ended with an unknown result.
-    pub(crate) fn lost(&mut self, at: u64, input: &Input, line: &ProgressLine) -> Result<()> {
+    pub(crate) fn lost(&mut self, at: u64, input: &MapInput, line: &ProgressLine) -> Result<()> {
         let why = "its result is lost: agq removed it before agx fetched it";
         line.aside(|| self.report_failure(input.seq, &named(input), why));
         self.printer.print(at, JobOutputText::default(), line)
     }
 
     /// Writes the files of --results.
-    fn keep(&self, input: &Input, stdout: &[u8], stderr: &[u8]) -> Result<(), String> {
+    fn keep(&self, input: &MapInput, stdout: &[u8], stderr: &[u8]) -> Result<(), String> {
         let Some(dir) = &self.results else { return Ok(()) };
         let write = || {
             let mut files = results_dir::begin(dir, &self.labelled(input))?;
@@ -190,7 +190,7 @@ impl Delivery {
     }
 
     /// Returns the values that name the directory of a job, with their labels.
-    fn labelled(&self, input: &Input) -> Vec<(String, String)> {
+    fn labelled(&self, input: &MapInput) -> Vec<(String, String)> {
         if input.block.is_some() {
             self.columns.labelled(&[input.seq.to_string()])
         } else {
@@ -199,7 +199,7 @@ impl Delivery {
     }
 
     /// Returns the text that agx prints for a job.
-    fn text(&self, job: &JobStatus, input: &Input, stdout: &[u8], stderr: &[u8]) -> JobOutputText {
+    fn text(&self, job: &JobStatus, input: &MapInput, stdout: &[u8], stderr: &[u8]) -> JobOutputText {
         if self.output.is_json {
             return JobOutputText { stdout: document(job), ..JobOutputText::default() };
         }
@@ -225,7 +225,13 @@ impl Delivery {
     }
 
     /// Returns the line of a job in the joblog, or no bytes without a joblog.
-    fn log_line(&self, job: &JobStatus, input: &Input, results: &[TaskResult], went_well: bool) -> Vec<u8> {
+    fn log_line(
+        &self,
+        job: &JobStatus,
+        input: &MapInput,
+        results: &[TaskResult],
+        went_well: bool,
+    ) -> Vec<u8> {
         if !self.printer.has_joblog() {
             return Vec::new();
         }
@@ -249,7 +255,7 @@ impl Delivery {
 }
 
 /// Returns the text that identifies `input` in messages.
-fn named(input: &Input) -> String {
+fn named(input: &MapInput) -> String {
     if input.block.is_some() { String::new() } else { format!(" ({})", shortened(&input.args.join(" "))) }
 }
 

@@ -20,10 +20,10 @@ use crate::{
         fields::InputFields,
         input::Read,
         live::{Grouping, LiveJobs},
-        pace::Pace,
+        pace::SubmissionPace,
         read_ahead::ReadAhead,
         stop_level::StopLevel,
-        submitter::{Submitter, UnsentInputs},
+        submitter::{InputSubmitter, UnsentInputs},
     },
     remote::retrying_client::RetryingClient,
     util::signals::stop_requested,
@@ -45,7 +45,7 @@ pub(crate) struct Engine {
     pub(crate) grouping: Grouping,
     pub(crate) halt: Option<Halt>,
     /// Pause between submissions.
-    pub(crate) pace: Pace,
+    pub(crate) pace: SubmissionPace,
     /// Number of jobs at once, if it is known.
     pub(crate) slots: Option<u64>,
     /// Number of results that agx takes while an output waits at agq for its turn.
@@ -80,7 +80,7 @@ impl Engine {
         let (send, sent) = mpsc::unbounded_channel();
         let (begin, begun) = oneshot::channel();
         let ahead = ReadAhead::new(self.slots.unwrap_or_default());
-        let feed = Submitter {
+        let feed = InputSubmitter {
             agq: feeding,
             action: self.action,
             action_id: self.action_id.clone(),

@@ -13,7 +13,7 @@ pub(super) fn grouped(
     each: impl FnOnce(&mut dyn FnMut(InputRow) -> bool) -> Result<()>,
     take: &mut dyn FnMut(InputRow) -> bool,
 ) -> Result<()> {
-    let (mut group, mut goes_on) = (Group::default(), true);
+    let (mut group, mut goes_on) = (InputGroup::default(), true);
     each(&mut |row| {
         group.add(row);
         if group.inputs == most {
@@ -28,7 +28,7 @@ pub(super) fn grouped(
 }
 
 #[derive(Default)]
-struct Group {
+struct InputGroup {
     args: Vec<String>,
     /// Number of inputs, with those that no job can have.
     inputs: usize,
@@ -37,7 +37,7 @@ struct Group {
     why: Option<String>,
 }
 
-impl Group {
+impl InputGroup {
     fn add(&mut self, row: InputRow) {
         self.inputs += 1;
         match row {

@@ -10,7 +10,7 @@ pub(crate) const BLOCK: &str = "block";
 
 /// Values of one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Input {
+pub(crate) struct MapInput {
     /// Number of the input, counted from 1.
     pub(crate) seq: u64,
     /// One value per source.
@@ -19,7 +19,7 @@ pub(crate) struct Input {
     pub(crate) block: Option<String>,
 }
 
-impl Input {
+impl MapInput {
     /// Returns the number of bytes of the input.
     pub(crate) fn bytes(&self) -> usize {
         self.args.iter().chain(&self.block).map(String::len).sum()
@@ -47,7 +47,7 @@ pub(crate) struct InvalidInput {
 #[derive(Debug)]
 pub(crate) enum Read {
     /// Input, with the permit for its bytes until the permit is dropped.
-    Input(Input, OwnedSemaphorePermit),
+    Input(MapInput, OwnedSemaphorePermit),
     Unfit(InvalidInput),
     /// Failure after which no more inputs come.
     Failed(CliError),

@@ -8,7 +8,7 @@ use agenix_protocol::documents::{JobStatus, Status};
 use crate::{
     error::{CliError, Result},
     logs::{FollowedJob, LineForm, SilentWorkers},
-    map::{input::Input, tag::tag_of},
+    map::{input::MapInput, tag::tag_of},
     output::OutputFormat,
     remote::retrying_client::RetryingClient,
 };
@@ -64,7 +64,7 @@ impl LiveJobs {
         &mut self,
         at: u64,
         job: &JobStatus,
-        input: &Input,
+        input: &MapInput,
         agq: &mut RetryingClient,
     ) -> Result<()> {
         let is_retried = job.status == Status::Pending;

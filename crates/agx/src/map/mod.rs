@@ -48,7 +48,7 @@ pub(crate) use joblog::{JobLog, ResumeScope, done};
 pub(crate) use live::Grouping;
 pub(crate) use meaning::{BraceMeaning, BraceParser, in_plan, perl_expression};
 pub(crate) use options::OptionCheck;
-pub(crate) use pace::Pace;
+pub(crate) use pace::SubmissionPace;
 pub(crate) use placeholders::Placeholder;
 pub(crate) use printer::Printer;
 pub(crate) use read_ahead::ReadAhead;

@@ -11,12 +11,12 @@ use super::stop_level::StopLevel;
 
 /// Earliest time of the next submission.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Pace {
+pub(crate) struct SubmissionPace {
     pause: Duration,
     next: Option<Instant>,
 }
 
-impl Pace {
+impl SubmissionPace {
     pub(crate) fn new(pause: Duration) -> Self {
         Self { pause, next: None }
     }
@@ -51,12 +51,12 @@ mod tests {
 
     use tokio::{sync::watch, time::Instant};
 
-    use super::{Pace, StopLevel};
+    use super::{StopLevel, SubmissionPace};
 
     #[test]
     fn submissions_are_at_least_the_pause_apart() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut pace = Pace::new(2 * second);
+        let mut pace = SubmissionPace::new(2 * second);
         assert_eq!(pace.due(start), start, "the first one does not wait");
         assert_eq!(pace.due(start + second), start + 2 * second);
         assert_eq!(pace.due(start + 2 * second), start + 4 * second);
@@ -68,7 +68,7 @@ mod tests {
     #[tokio::test]
     async fn submissions_end_without_a_turn_if_no_input_is_wanted() {
         let (level, mut stop_level) = watch::channel(StopLevel::All);
-        let mut pace = Pace::new(Duration::from_secs(3600));
+        let mut pace = SubmissionPace::new(Duration::from_secs(3600));
         assert!(pace.turn(&mut stop_level).await);
         level.send_replace(StopLevel::End);
         assert!(!pace.turn(&mut stop_level).await);
@@ -77,7 +77,7 @@ mod tests {
     #[tokio::test]
     async fn submissions_without_a_pause_do_not_wait() {
         let (_level, mut stop_level) = watch::channel(StopLevel::All);
-        let mut pace = Pace::default();
+        let mut pace = SubmissionPace::default();
         assert!(!pace.is_set() && pace.turn(&mut stop_level).await && pace.turn(&mut stop_level).await);
     }
 }

@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use crate::map::{
-    input::{Input, InvalidInput, Read},
+    input::{InvalidInput, MapInput, Read},
     options::OptionCheck,
     resumed::Resumed,
     sources::{Sources, blocks},
@@ -45,7 +45,7 @@ pub(crate) fn read(
         let read = match read.and_then(why_not) {
             Err(why) => Read::Unfit(InvalidInput { seq, why }),
             Ok((args, block)) => {
-                let input = Input { seq, args, block };
+                let input = MapInput { seq, args, block };
                 let bytes = u32::try_from(input.bytes().clamp(1, MAX_BYTES)).unwrap_or(u32::MAX);
                 let room = runtime.block_on(Arc::clone(&room).acquire_many_owned(bytes));
                 Read::Input(input, room.expect("the semaphore is never closed"))

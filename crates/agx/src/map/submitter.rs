@@ -19,8 +19,8 @@ use crate::{
     error::{CliError, Result},
     map::{
         fields::InputFields,
-        input::{Input, InvalidInput, Read},
-        pace::Pace,
+        input::{InvalidInput, MapInput, Read},
+        pace::SubmissionPace,
         read_ahead::ReadAhead,
         stop_level::StopLevel,
     },
@@ -39,7 +39,7 @@ const LONGEST_GATHER: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) enum SubmittedInput {
     /// agq has the input, whose size in bytes is the number, as the next job of the action.
-    Job(Input, usize),
+    Job(MapInput, usize),
     Unfit(InvalidInput),
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct UnsentInputs {
 }
 
 /// Sender of inputs to agq.
-pub(crate) struct Submitter {
+pub(crate) struct InputSubmitter {
     pub(crate) agq: RetryingClient,
     /// Action without its inputs. The action has an id.
     pub(crate) action: ActionSubmission,
@@ -67,18 +67,18 @@ pub(crate) struct Submitter {
     pub(crate) stop_level: watch::Receiver<StopLevel>,
     /// Number of jobs that agq has.
     pub(crate) count: u64,
-    pub(crate) pace: Pace,
+    pub(crate) pace: SubmissionPace,
 }
 
 /// Inputs that are sent in one command.
 #[derive(Default)]
 struct InputBatch {
-    inputs: Vec<(Input, Box<RawValue>)>,
+    inputs: Vec<(MapInput, Box<RawValue>)>,
     bytes: usize,
 }
 
 impl InputBatch {
-    fn push(&mut self, input: Input, document: Box<RawValue>) {
+    fn push(&mut self, input: MapInput, document: Box<RawValue>) {
         self.bytes += document.get().len() + 1;
         self.inputs.push((input, document));
     }
@@ -110,10 +110,10 @@ impl InputBatch {
 /// Receiver of inputs, and one input that did not fit into the previous batch.
 struct InputReceiver {
     inputs: mpsc::Receiver<Read>,
-    held: Option<(Input, Box<RawValue>)>,
+    held: Option<(MapInput, Box<RawValue>)>,
 }
 
-impl Submitter {
+impl InputSubmitter {
     /// Sends all inputs. Without any input, nothing is submitted.
     pub(crate) async fn run(mut self, inputs: mpsc::Receiver<Read>) -> Result<UnsentInputs> {
         let mut source = InputReceiver { inputs, held: None };
@@ -329,7 +329,7 @@ fn is_for_their_number(reason: &str) -> bool {
 mod tests {
     use serde_json::value::RawValue;
 
-    use super::{Input, InputBatch, MAX_BYTES, MAX_INPUTS, is_for_an_input};
+    use super::{InputBatch, MAX_BYTES, MAX_INPUTS, MapInput, is_for_an_input};
 
     fn document(bytes: usize) -> Box<RawValue> {
         RawValue::from_string(format!("\"{}\"", "x".repeat(bytes - 2))).unwrap()
@@ -338,7 +338,7 @@ mod tests {
     fn batch(documents: &[usize]) -> InputBatch {
         let mut batch = InputBatch::default();
         for (seq, &bytes) in (1..).zip(documents) {
-            batch.push(Input { seq, args: Vec::new(), block: None }, document(bytes));
+            batch.push(MapInput { seq, args: Vec::new(), block: None }, document(bytes));
         }
         batch
     }

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use crate::{
-    map::input::Input,
+    map::input::MapInput,
     util::printable::{bytes_for, one_line_with_bytes},
 };
 
 /// Returns the tag, with byte escapes.
-pub(crate) fn tag_of(input: &Input) -> String {
+pub(crate) fn tag_of(input: &MapInput) -> String {
     one_line_with_bytes(&input.args.join(" ")) + "\t"
 }
 

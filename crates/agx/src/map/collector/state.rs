@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use agenix_protocol::ids::JobId;
 use tokio::time::Instant;
 
-use crate::map::input::Input;
+use crate::map::input::MapInput;
 
 /// Counts of jobs whose results agx has taken, and of inputs without a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,7 +33,7 @@ impl MapCounts {
 pub(super) struct PendingJob {
     /// `None` until agx has asked agq for the id.
     pub(super) job_id: Option<JobId>,
-    pub(super) input: Input,
+    pub(super) input: MapInput,
     /// Number of bytes that count as ahead.
     pub(super) bytes: usize,
     /// `None` if its output does not wait at agq for its turn.
@@ -122,13 +122,13 @@ impl CollectorState {
 
 #[cfg(test)]
 mod tests {
-    use super::{CollectorState, Input, JobId, PendingJob};
+    use super::{CollectorState, JobId, MapInput, PendingJob};
 
     #[test]
     fn collector_knows_the_outputs_that_have_waited_long() {
         let mut state = CollectorState::default();
         for at in 0..3 {
-            let input = Input { seq: at + 1, args: Vec::new(), block: None };
+            let input = MapInput { seq: at + 1, args: Vec::new(), block: None };
             state
                 .left
                 .insert(at, PendingJob { job_id: JobId::new("j").ok(), input, bytes: 0, waiting: None });
