@@ -120,7 +120,7 @@ pub(super) fn verdict(found: &PlanChecked) -> Result<()> {
 }
 
 /// Reasons for which nobody runs a plan that the rules allow.
-pub(super) struct Refusal<'f> {
+pub(super) struct RefusalReasons<'f> {
     /// Judgement of a policy that refuses the plan.
     pub(super) judgement: Option<&'f Judgement>,
     /// Input without a type, for which the worker refuses the plan.
@@ -128,9 +128,9 @@ pub(super) struct Refusal<'f> {
 }
 
 /// Returns the reasons of a refusal, if there are any.
-pub(super) fn refusal(found: &PlanChecked) -> Refusal<'_> {
+pub(super) fn refusal(found: &PlanChecked) -> RefusalReasons<'_> {
     let is_refused = |judgement: &&Judgement| judgement.decision == Decision::Refuse;
-    Refusal {
+    RefusalReasons {
         judgement: found.judgement.as_ref().filter(is_refused),
         unbound_input: found.signature.as_ref().and_then(|signature| signature.unbound_input.as_deref()),
     }

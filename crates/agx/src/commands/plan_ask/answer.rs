@@ -17,7 +17,7 @@ const REASONING: [&str; 2] = ["<think>", "</think>"];
 const TASKS: &str = "tasks";
 
 /// Part of a text that begins with a brace.
-enum Candidate<'t> {
+enum PlanCandidate<'t> {
     Object(&'t str, Map<String, Value>),
     /// Text between braces that is not JSON, and the error.
     Invalid(&'t str, String),
@@ -35,21 +35,21 @@ pub(super) fn json_object(text: &str) -> Result<&str, String> {
     let mut defect = None;
     for candidate in candidates(text)? {
         match candidate {
-            Candidate::Object(json, parsed) if parsed.contains_key(TASKS) => match &plan {
+            PlanCandidate::Object(json, parsed) if parsed.contains_key(TASKS) => match &plan {
                 Some((_, other)) if *other != parsed => {
                     return Err("the answer has two different plans: write only one".into());
                 }
                 _ => (plan, defect) = (Some((json, parsed)), None),
             },
-            Candidate::Object(json, _) => object = object.or(Some(json)),
-            Candidate::Invalid(text, reason) => {
+            PlanCandidate::Object(json, _) => object = object.or(Some(json)),
+            PlanCandidate::Invalid(text, reason) => {
                 let reason = format!("the JSON object of the answer is not valid: {reason}");
                 if text.contains(&format!("\"{TASKS}\"")) {
                     defect = Some(reason.clone());
                 }
                 error = error.or(Some(reason));
             }
-            Candidate::Open => {
+            PlanCandidate::Open => {
                 is_open = true;
                 defect = Some(no_end());
             }
@@ -88,22 +88,22 @@ fn no_end() -> String {
 }
 
 /// Returns the parts of a text that may be a plan. Too many of them are an error.
-fn candidates(text: &str) -> Result<Vec<Candidate<'_>>, String> {
+fn candidates(text: &str) -> Result<Vec<PlanCandidate<'_>>, String> {
     let (mut from, mut found) = (0, Vec::new());
     while let Some(start) = text[from..].find('{').map(|at| from + at) {
         if found.len() == MAX_CANDIDATES {
             return Err(format!("the answer has more than {MAX_CANDIDATES} objects: write only the plan"));
         }
         let Some(length) = balanced(&text[start..]) else {
-            found.push(Candidate::Open);
+            found.push(PlanCandidate::Open);
             from = start + 1;
             continue;
         };
         from = start + length;
         let candidate = &text[start..from];
         found.push(match serde_json::from_str(candidate) {
-            Ok(object) => Candidate::Object(candidate, object),
-            Err(error) => Candidate::Invalid(candidate, error.to_string()),
+            Ok(object) => PlanCandidate::Object(candidate, object),
+            Err(error) => PlanCandidate::Invalid(candidate, error.to_string()),
         });
     }
     Ok(found)

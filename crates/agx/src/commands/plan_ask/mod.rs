@@ -14,8 +14,8 @@ use clap::Args;
 use self::{
     answer::quoted,
     endpoint::Endpoint,
-    programs::Programs,
-    request::{Message, body, first_messages, repair},
+    programs::AvailablePrograms,
+    request::{ChatMessage, body, first_messages, repair},
     review::Reviewer,
 };
 use super::{
@@ -96,7 +96,7 @@ pub(super) async fn ask(
 ) -> Result<()> {
     let endpoint = Endpoint::new(args)?;
     let judges = args.judges.read()?;
-    let programs = Programs::find(server, judges.policy.as_ref()).await?;
+    let programs = AvailablePrograms::find(server, judges.policy.as_ref()).await?;
     announce(&endpoint, &programs, judges.policy.is_some(), output);
     let reviewer = Reviewer {
         judges: &judges,
@@ -111,7 +111,7 @@ pub(super) async fn ask(
 }
 
 /// Says which server gets which texts.
-fn announce(endpoint: &Endpoint, programs: &Programs, has_policy: bool, output: OutputFormat) {
+fn announce(endpoint: &Endpoint, programs: &AvailablePrograms, has_policy: bool, output: OutputFormat) {
     if let Some(warning) = endpoint.warning() {
         output.note(&warning);
     }
@@ -144,7 +144,7 @@ async fn converse(endpoint: &Endpoint, reviewer: &Reviewer<'_>, output: OutputFo
         repairs += 1;
         output.notes(&format!("refused: {refusal}"));
         output.note(&format!("asking again for a corrected plan: {repairs} of {MAX_REPAIRS}"));
-        messages.extend([Message::assistant(quoted(&answer.text).into_owned()), repair(&refusal)]);
+        messages.extend([ChatMessage::assistant(quoted(&answer.text).into_owned()), repair(&refusal)]);
     }
 }
 

@@ -28,7 +28,7 @@ const LIBRARY: &str = "version = 1\nlibrary = true";
 
 /// Programs for a plan.
 #[derive(Debug)]
-pub(super) struct Programs {
+pub(super) struct AvailablePrograms {
     /// Programs that the model is told about, each with the description of an agentic unit.
     shown: Vec<(String, Option<String>)>,
     /// Number of programs that the model is not told about.
@@ -43,7 +43,7 @@ pub(super) struct Programs {
     owner: String,
 }
 
-impl Programs {
+impl AvailablePrograms {
     /// Asks agq for the programs of the workers. If none is configured or running, or it has no
     /// worker, takes common programs of this machine.
     pub(super) async fn find(server: &ConnectionArgs, policy: Option<&Policy>) -> Result<Self> {
@@ -198,7 +198,7 @@ mod tests {
     use agenix_policy::Policy;
     use agenix_protocol::documents::{CapabilityList, OfferedProgram, Plan, WorkerStatus, parse};
 
-    use super::{MAX_SHOWN, Programs, is_absent};
+    use super::{AvailablePrograms, MAX_SHOWN, is_absent};
 
     fn list(programs: &[(&str, Option<&str>)]) -> CapabilityList {
         let program = |&(name, description): &(&str, Option<&str>)| OfferedProgram {
@@ -215,7 +215,7 @@ mod tests {
         let names: Vec<String> = (0..MAX_SHOWN).map(|n| format!("a{n}")).collect();
         let mut all: Vec<(&str, Option<&str>)> = names.iter().map(|name| (name.as_str(), None)).collect();
         all.extend([("sort", None), ("agx-ocr", Some("Reads\ntext"))]);
-        let programs = Programs::of_workers(list(&all), &[], None);
+        let programs = AvailablePrograms::of_workers(list(&all), &[], None);
         assert_eq!(programs.shown[0].0, "agx-ocr");
         assert_eq!(programs.shown[1].0, "sort");
         assert_eq!((programs.shown.len(), programs.left_out), (MAX_SHOWN, 2));
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn policy_selects_the_programs_that_are_shown() {
         let policy = Policy::parse("version = 1\nuse = [\"wc\", \"sort\"]").unwrap();
-        let programs = Programs::of_workers(list(&[("sh", None), ("wc", None)]), &[], Some(&policy));
+        let programs = AvailablePrograms::of_workers(list(&[("sh", None), ("wc", None)]), &[], Some(&policy));
         assert_eq!(programs.list(), "Programs: wc\n");
         assert_eq!(programs.about(), "the names of 1 program of 1 worker");
     }
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn all_missing_programs_are_named_with_programs_that_the_policy_allows() {
         let all = list(&[("sort", None), ("sed", None)]);
-        let programs = Programs::of_workers(all.clone(), &[], None);
+        let programs = AvailablePrograms::of_workers(all.clone(), &[], None);
         assert!(programs.missing(&plan(&["sort"], "sort")).is_empty());
         assert_eq!(
             programs.missing(&plan(&["sort", "sedd"], "jq")),
@@ -265,11 +265,11 @@ mod tests {
             ]
         );
         let policy = Policy::parse("version = 1\nuse = [\"sort\"]").unwrap();
-        let programs = Programs::of_workers(all, &[], Some(&policy));
+        let programs = AvailablePrograms::of_workers(all, &[], Some(&policy));
         let missing = programs.missing(&plan(&["sedd"], "sort"));
         assert_eq!(missing, ["tasks[0].command is 'sedd': no worker has this program"]);
         let part = CapabilityList { total: 2, ..list(&[("sort", None)]) };
-        assert!(Programs::of_workers(part, &[], None).missing(&plan(&["sort"], "jq")).is_empty());
+        assert!(AvailablePrograms::of_workers(part, &[], None).missing(&plan(&["sort"], "jq")).is_empty());
     }
 
     #[test]
@@ -281,7 +281,7 @@ mod tests {
             worker("dead", &["jq", "sed", "sort"]),
         ];
         let missing = |workers: &[WorkerStatus], plan: &Plan| {
-            Programs::of_workers(all.clone(), workers, None).missing(plan)
+            AvailablePrograms::of_workers(all.clone(), workers, None).missing(plan)
         };
         assert!(missing(&workers, &plan(&["sed"], "sort")).is_empty());
         assert_eq!(

@@ -5,7 +5,7 @@ use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::programs::Programs;
+use super::programs::AvailablePrograms;
 
 /// Plan that the instructions show as an example.
 const EXAMPLE: &str = r#"{"plan_description":"count the errors of each host in a compressed log","tasks":[
@@ -40,12 +40,12 @@ Leave out plan_id and all fields that are not needed. Prefer few tasks and plain
 
 /// Message of the conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Message {
+pub(super) struct ChatMessage {
     role: &'static str,
     content: String,
 }
 
-impl Message {
+impl ChatMessage {
     /// Returns the message with an earlier answer of the model.
     pub(super) fn assistant(content: String) -> Self {
         Self { role: "assistant", content }
@@ -53,22 +53,22 @@ impl Message {
 }
 
 /// Returns the messages of the first request: the instructions with the programs, and the wish.
-pub(super) fn first_messages(wish: &str, programs: &Programs) -> Vec<Message> {
+pub(super) fn first_messages(wish: &str, programs: &AvailablePrograms) -> Vec<ChatMessage> {
     let mut content = format!("{INSTRUCTIONS}\n\nAn example of a plan:\n{EXAMPLE}\n\n");
     content.push_str(&programs.list());
-    vec![Message { role: "system", content }, Message { role: "user", content: wish.to_owned() }]
+    vec![ChatMessage { role: "system", content }, ChatMessage { role: "user", content: wish.to_owned() }]
 }
 
 /// Returns the message that asks for another plan.
-pub(super) fn repair(refusal: &str) -> Message {
+pub(super) fn repair(refusal: &str) -> ChatMessage {
     let content = format!(
         "This plan is refused:\n{refusal}\n\nAnswer with the whole corrected plan as one JSON object, and with nothing else."
     );
-    Message { role: "user", content }
+    ChatMessage { role: "user", content }
 }
 
 /// Returns the body of a request for a chat completion.
-pub(super) fn body(model: &str, messages: &[Message]) -> String {
+pub(super) fn body(model: &str, messages: &[ChatMessage]) -> String {
     let format = json!({"name": "plan", "strict": false, "schema": schema()});
     let body = json!({
         "model": model,
@@ -94,8 +94,8 @@ mod tests {
     use agenix_protocol::{documents::parse_object, limits::Limits};
     use serde_json::Value;
 
-    use super::{EXAMPLE, Message, body, first_messages, repair, schema};
-    use crate::commands::plan_ask::programs::Programs;
+    use super::{ChatMessage, EXAMPLE, body, first_messages, repair, schema};
+    use crate::commands::plan_ask::programs::AvailablePrograms;
 
     #[test]
     fn example_of_the_instructions_is_a_valid_plan() {
@@ -117,9 +117,9 @@ mod tests {
 
     #[test]
     fn request_has_the_wish_the_programs_and_the_refusals() {
-        let programs = Programs::of_names(&["sort", "wc"]);
+        let programs = AvailablePrograms::of_names(&["sort", "wc"]);
         let mut messages = first_messages("count {{lines}}", &programs);
-        messages.extend([Message::assistant("{}".into()), repair("tasks is empty")]);
+        messages.extend([ChatMessage::assistant("{}".into()), repair("tasks is empty")]);
         let body: Value = serde_json::from_str(&body("small", &messages)).unwrap();
         assert_eq!(body["model"], "small");
         assert_eq!(body["stream"], false);

@@ -3,7 +3,7 @@
 use agenix_policy::{Decision, Finding, Judgement};
 use agenix_protocol::{documents::Plan, printable::one_line};
 
-use super::{answer::json_object, completion::Completion, key::ServerKey, programs::Programs};
+use super::{answer::json_object, completion::Completion, key::ServerKey, programs::AvailablePrograms};
 use crate::{
     commands::{
         plan_check::{Judges, parsed, refusal},
@@ -20,7 +20,7 @@ const MAX_REASON_BYTES: usize = 4096;
 /// Settings of the review.
 pub(super) struct Reviewer<'a> {
     pub(super) judges: &'a Judges,
-    pub(super) programs: &'a Programs,
+    pub(super) programs: &'a AvailablePrograms,
     pub(super) key: &'a ServerKey,
     pub(super) sandbox: &'a ProfileArg,
     /// Description of a plan without one.
@@ -109,7 +109,7 @@ mod tests {
     use super::Reviewer;
     use crate::{
         commands::{
-            plan_ask::{completion::Completion, key::ServerKey, programs::Programs},
+            plan_ask::{completion::Completion, key::ServerKey, programs::AvailablePrograms},
             plan_check::JudgeArgs,
         },
         sandbox::ProfileArg,
@@ -121,7 +121,7 @@ mod tests {
         judges.policy = policy.map(|text| Policy::parse(text).unwrap());
         let reviewer = Reviewer {
             judges: &judges,
-            programs: &Programs::of_names(&["sort", "sh"]),
+            programs: &AvailablePrograms::of_names(&["sort", "sh"]),
             key: &ServerKey::new("sk-secret-1"),
             sandbox: &ProfileArg::default(),
             wish: &"x\n".repeat(1000),
