@@ -21,7 +21,7 @@ use crate::{
         budget::{self, BudgetArgs},
         doctor,
         job::{self, JobCommand},
-        key::{self, KeyCommand},
+        key::{self, SigningKeyCommand},
         logs::{self, LogsArgs},
         map,
         map_args::MapArgs,
@@ -114,7 +114,7 @@ pub(crate) enum Command {
     Plan(PlanCommand),
     /// Manage keys that sign plans
     #[command(subcommand)]
-    Key(KeyCommand),
+    Key(SigningKeyCommand),
     /// Check policies: which tools plans may run, with which arguments and files
     #[command(subcommand)]
     Policy(PolicyCommand),

@@ -22,11 +22,11 @@ pub(crate) enum AuditCommand {
     /// Each line of the audit log of agq has the hash of the line before. Lines that are missing at
     /// the end, and a log that was rewritten, show only by a hash that was kept elsewhere:
     /// --head. INFO and METRICS of agq have it.
-    Verify(VerifyArgs),
+    Verify(AuditVerifyArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct VerifyArgs {
+pub(crate) struct AuditVerifyArgs {
     /// Files of one log, the oldest first, or - for stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -41,7 +41,7 @@ pub(crate) fn run(command: &AuditCommand, output: OutputFormat) -> Result<()> {
     }
 }
 
-fn verify(args: &VerifyArgs, output: OutputFormat) -> Result<()> {
+fn verify(args: &AuditVerifyArgs, output: OutputFormat) -> Result<()> {
     let mut verifier = ChainVerifier::new(args.head);
     let mut misfit = None;
     for file in &args.files {
@@ -137,7 +137,7 @@ mod tests {
 
     use agenix_rules::audit_chain::AuditChain;
 
-    use super::{VerifyArgs, verify};
+    use super::{AuditVerifyArgs, verify};
     use crate::{error::CliError, output::OutputFormat};
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
         let (first, second) = (write("1"), write("2"));
         let verified = |files: &[&PathBuf], head| {
             let files = files.iter().map(|file| (*file).clone()).collect();
-            verify(&VerifyArgs { files, head }, OutputFormat::default())
+            verify(&AuditVerifyArgs { files, head }, OutputFormat::default())
         };
         let head = Some(chain.head());
         assert!(verified(&[&first, &second], head).is_ok() && verified(&[&second], head).is_ok());

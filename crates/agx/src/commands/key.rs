@@ -16,7 +16,7 @@ use crate::{
 const ROTATION_TYPE: &str = "application/vnd.agenix.key-rotation+json";
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum KeyCommand {
+pub(crate) enum SigningKeyCommand {
     /// Make a key that signs plans, and print its public key
     New { name: String },
     /// List your keys
@@ -27,22 +27,22 @@ pub(crate) enum KeyCommand {
     Rotate { name: String },
 }
 
-pub(crate) fn run(command: &KeyCommand, output: OutputFormat) -> Result<()> {
+pub(crate) fn run(command: &SigningKeyCommand, output: OutputFormat) -> Result<()> {
     let keys = SigningKeys::find()?;
     match command {
-        KeyCommand::New { name } => {
+        SigningKeyCommand::New { name } => {
             let key = keys.create(name)?;
             output.show("key.new", &shown(name, &key, None), line)
         }
-        KeyCommand::List => {
+        SigningKeyCommand::List => {
             let all: Vec<KeyShown> = keys.all()?.iter().map(|(name, keys)| shown_keys(name, keys)).collect();
             output.show("key.list", &all, |all| list(all))
         }
-        KeyCommand::Show { name } => {
+        SigningKeyCommand::Show { name } => {
             let shown = shown_keys(name, &keys.get(name)?);
             output.show("key.show", &shown, line)
         }
-        KeyCommand::Rotate { name } => rotate(&keys, name, output),
+        SigningKeyCommand::Rotate { name } => rotate(&keys, name, output),
     }
 }
 

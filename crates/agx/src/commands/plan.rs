@@ -7,8 +7,8 @@ use clap::Subcommand;
 
 use super::{
     plan_ask::{self, AskArgs},
-    plan_check::{self, CheckArgs},
-    plan_sign::{self, SignArgs, VerifyArgs},
+    plan_check::{self, PlanCheckArgs},
+    plan_sign::{self, PlanVerifyArgs, SignArgs},
     plan_write::{self, FromArgs},
     read,
 };
@@ -53,11 +53,11 @@ pub(crate) enum PlanCommand {
     /// Delete a plan that no job needs
     Delete { plan_id: PlanId },
     /// Check a plan without a connection to agq
-    Check(CheckArgs),
+    Check(PlanCheckArgs),
     /// Sign a plan, so that workers know who wants it, and print the signed order
     Sign(Box<SignArgs>),
     /// Check the signatures and terms of a signed order
-    Verify(VerifyArgs),
+    Verify(PlanVerifyArgs),
 }
 
 pub(crate) async fn run(server: &ConnectionArgs, command: PlanCommand, output: OutputFormat) -> Result<()> {

@@ -26,7 +26,7 @@ use crate::{
 };
 
 #[derive(Debug, Args)]
-pub(crate) struct CheckArgs {
+pub(crate) struct PlanCheckArgs {
     /// Plan in JSON, or a signed one; - reads stdin
     file: PathBuf,
     #[command(flatten)]
@@ -93,7 +93,7 @@ impl Judges {
 
 /// Checks a plan like agq with the default limits, judges it by a policy, and says how a worker
 /// with a trust file would run it.
-pub(super) fn check(args: &CheckArgs, output: OutputFormat) -> Result<()> {
+pub(super) fn check(args: &PlanCheckArgs, output: OutputFormat) -> Result<()> {
     let plan = checked_plan(&args.file)?;
     let found = args.judges.read()?.judge(&plan);
     output.show("plan.check", &found, |found| text(found, &plan))?;

@@ -92,7 +92,7 @@ struct TermArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct VerifyArgs {
+pub(crate) struct PlanVerifyArgs {
     /// Signed order; - reads stdin
     file: PathBuf,
     /// Trust file of a worker [default: your own keys]
@@ -223,7 +223,7 @@ fn parse_input(text: &str) -> Result<(String, InputType), String> {
     Ok((field.to_owned(), input_type))
 }
 
-pub(super) fn verify(args: &VerifyArgs, output: OutputFormat) -> Result<()> {
+pub(super) fn verify(args: &PlanVerifyArgs, output: OutputFormat) -> Result<()> {
     let json = read(&args.file)?;
     let envelope = Envelope::parse(&json).map_err(|error| wrong(&args.file, &error.to_string()))?;
     let order = envelope.order().map_err(|error| wrong(&args.file, &error.to_string()))?;

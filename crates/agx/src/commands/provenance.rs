@@ -31,11 +31,11 @@ pub(crate) enum ProvenanceCommand {
     },
     /// Verify that a worker with a known key has run the tasks of a job, and that the outputs in
     /// agq are those that the worker has signed; the exit code is 1 if they are not
-    Verify(VerifyArgs),
+    Verify(ProvenanceVerifyArgs),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct VerifyArgs {
+pub(crate) struct ProvenanceVerifyArgs {
     /// Job in agq; all its outputs are read
     #[arg(required_unless_present = "statements", conflicts_with = "statements")]
     job_id: Option<JobId>,
@@ -54,12 +54,12 @@ pub(crate) async fn run(
 ) -> Result<()> {
     match command {
         ProvenanceCommand::Show { job_id, envelopes } => show(server, &job_id, envelopes, output).await,
-        ProvenanceCommand::Verify(VerifyArgs { job_id: Some(job_id), trust: file, .. }) => {
+        ProvenanceCommand::Verify(ProvenanceVerifyArgs { job_id: Some(job_id), trust: file, .. }) => {
             let trust = trust(Some(&file))?;
             let proof = verify_job(server, &job_id, &trust, output).await?;
             output.show("provenance.verify", &proof, proof_text)
         }
-        ProvenanceCommand::Verify(VerifyArgs { statements, trust: file, .. }) => {
+        ProvenanceCommand::Verify(ProvenanceVerifyArgs { statements, trust: file, .. }) => {
             let trust = trust(Some(&file))?;
             let file = statements.unwrap_or_else(|| PathBuf::from("-"));
             let proof = verify_statements(&read(&file)?, &trust)?;
