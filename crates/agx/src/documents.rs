@@ -275,7 +275,8 @@ pub(crate) struct OverviewDocument {
 
 /// One check of `agx doctor`.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Finding {
+#[schemars(rename = "Finding")]
+pub(crate) struct DoctorFinding {
     pub(crate) what: &'static str,
     pub(crate) is_well: bool,
     pub(crate) found: String,

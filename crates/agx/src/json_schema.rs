@@ -14,25 +14,25 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     documents::{
-        ActionCancelled, ActionClosed, ActionExtended, ActionRetried, ActionSubmitted, AuditVerified, Down,
-        ErrorDocument, Finding, JobRef, Joined, KeyRotated, KeyShown, MapCommand, NameRef, OverviewDocument,
-        PlanAsked, PlanChecked, PlanDecided, PlanRef, PlanSigned, PlanVerified, PolicyChecked, ProfileListed,
-        ProfileSet, ProvenanceShown, ProvenanceVerified, QueueRef, ResultDifference, ScaleStep, ScheduleSet,
-        Up, WorkerRef, WorkflowBegun, WorkflowRef,
+        ActionCancelled, ActionClosed, ActionExtended, ActionRetried, ActionSubmitted, AuditVerified,
+        DoctorFinding, Down, ErrorDocument, JobRef, Joined, KeyRotated, KeyShown, MapCommand, NameRef,
+        OverviewDocument, PlanAsked, PlanChecked, PlanDecided, PlanRef, PlanSigned, PlanVerified,
+        PolicyChecked, ProfileListed, ProfileSet, ProvenanceShown, ProvenanceVerified, QueueRef,
+        ResultDifference, ScaleStep, ScheduleSet, Up, WorkerRef, WorkflowBegun, WorkflowRef,
     },
     logs::OutputDocument,
     output::SCHEMA,
 };
 
 /// Name of a kind, and the schema of its data.
-type DocumentKind = (&'static str, fn(&mut SchemaGenerator) -> Schema);
+type DocumentSchema = (&'static str, fn(&mut SchemaGenerator) -> Schema);
 
 fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
 /// All kinds except errors. Data that agx passes on from agq unread are any object.
-const KINDS: [DocumentKind; 65] = [
+const KINDS: [DocumentSchema; 65] = [
     ("action.add", of::<ActionExtended>),
     ("action.cancel", of::<ActionCancelled>),
     ("action.close", of::<ActionClosed>),
@@ -47,7 +47,7 @@ const KINDS: [DocumentKind; 65] = [
     ("approval.reject", of::<PlanDecided>),
     ("audit.verify", of::<AuditVerified>),
     ("budget", of::<Vec<BudgetStatus>>),
-    ("doctor", of::<Vec<Finding>>),
+    ("doctor", of::<Vec<DoctorFinding>>),
     ("down", of::<Down>),
     ("history", of::<Vec<ActionStatus>>),
     ("job.cancel", of::<JobRef>),

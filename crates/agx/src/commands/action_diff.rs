@@ -27,7 +27,7 @@ const MAX_LINES: usize = 5;
 type InputKey = (String, usize);
 
 /// Result of the job of one input.
-struct JobEnd {
+struct ComparedResult {
     summary: JobResultSummary,
     /// Stdout of the last task.
     stdout: CapturedOutput,
@@ -36,7 +36,7 @@ struct JobEnd {
 /// Results of the jobs of an action that agq still has.
 #[derive(Default)]
 struct ActionEnds {
-    ends: BTreeMap<InputKey, JobEnd>,
+    ends: BTreeMap<InputKey, ComparedResult>,
     removed: u64,
 }
 
@@ -105,7 +105,7 @@ async fn ends(connection: &Connection, action_id: &ActionId) -> Result<ActionEnd
         let stdout = job.results().pop().map(|last| last.stdout).unwrap_or_default();
         let (shown, stdout_blob) = (job.stdout.unwrap_or_default(), stdout.blob);
         let summary = JobResultSummary { status: job.status, stdout: shown, stdout_blob };
-        found.add(job.inputs.get(), JobEnd { summary, stdout });
+        found.add(job.inputs.get(), ComparedResult { summary, stdout });
     }
     found.removed = action.total_jobs.saturating_sub(found.ends.len() as u64);
     Ok(found)
@@ -113,7 +113,7 @@ async fn ends(connection: &Connection, action_id: &ActionId) -> Result<ActionEnd
 
 impl ActionEnds {
     /// Adds the result of the next job.
-    fn add(&mut self, input: &str, end: JobEnd) {
+    fn add(&mut self, input: &str, end: ComparedResult) {
         let equal = (input.to_owned(), 0)..=(input.to_owned(), usize::MAX);
         let occurrence = self.ends.range(equal).next_back().map_or(0, |((_, last), _)| last + 1);
         self.ends.insert((input.to_owned(), occurrence), end);
@@ -214,14 +214,14 @@ mod tests {
         Status::{self, Completed, Failed, Running},
     };
 
-    use super::{ActionEnds, Comparison, JobEnd, JobResultSummary, compared, hash_of, text, verdict};
+    use super::{ActionEnds, ComparedResult, Comparison, JobResultSummary, compared, hash_of, text, verdict};
 
     fn ends(ends: &[(&str, Status, CapturedOutput)]) -> ActionEnds {
         let mut all = ActionEnds::default();
         for (input, status, stdout) in ends {
             let shown = String::from_utf8_lossy(&stdout.bytes).into_owned();
             let summary = JobResultSummary { status: *status, stdout: shown, stdout_blob: stdout.blob };
-            all.add(input, JobEnd { summary, stdout: stdout.clone() });
+            all.add(input, ComparedResult { summary, stdout: stdout.clone() });
         }
         all
     }

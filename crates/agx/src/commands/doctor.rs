@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::{
     background::embedded::program,
     connection_args::ConnectionArgs,
-    documents::{Finding, MachineSandbox},
+    documents::{DoctorFinding, MachineSandbox},
     error::{CliError, Result},
     output::{OutputFormat, counted},
     sandbox::{self, profiles_text, property_lines},
@@ -29,7 +29,7 @@ const MAX_NAMED: usize = 10;
 /// Minimum limit of open files.
 const MIN_FILES: u64 = 1024;
 
-impl Finding {
+impl DoctorFinding {
     fn well(what: &'static str, found: impl Into<String>) -> Self {
         Self { what, is_well: true, found: found.into(), help: None, sandbox: None }
     }
@@ -59,12 +59,12 @@ impl Finding {
 pub(crate) async fn run(server: &ConnectionArgs, output: OutputFormat) -> Result<()> {
     let mut findings = vec![programs(), files()];
     match server.connect_if_any().await {
-        Ok(None) => findings.push(Finding::well(
+        Ok(None) => findings.push(DoctorFinding::well(
             "agq",
             "none is configured: `agx map` starts a private one; `agx up` starts a permanent one",
         )),
         Ok(Some((mut connection, address))) => findings.extend(reached(&mut connection, &address).await),
-        Err(failure) => findings.push(Finding::failed("agq", &failure)),
+        Err(failure) => findings.push(DoctorFinding::failed("agq", &failure)),
     }
     findings.push(machine(sandbox::examine().await));
     output.show("doctor", &findings, |findings| findings.iter().map(text).collect())?;
@@ -77,7 +77,7 @@ pub(crate) async fn run(server: &ConnectionArgs, output: OutputFormat) -> Result
 }
 
 /// Returns a line for a finding, and further lines for its advice and the table of a sandbox.
-fn text(finding: &Finding) -> String {
+fn text(finding: &DoctorFinding) -> String {
     let sign = if finding.is_well { "ok   " } else { "WRONG" };
     let properties = finding.sandbox.iter().flat_map(|found| property_lines(&found.enforced, &found.missing));
     let more: String =
@@ -87,12 +87,12 @@ fn text(finding: &Finding) -> String {
 
 /// Returns the finding about the sandbox of this machine. A machine without one is no problem,
 /// because only jobs that ask for a sandbox need one.
-fn machine(found: Result<MachineSandbox, String>) -> Finding {
+fn machine(found: Result<MachineSandbox, String>) -> DoctorFinding {
     let found = match found {
         Ok(found) => found,
         Err(why) => {
             let what = format!("`agw sandbox` has failed: {why}");
-            return Finding::wrong("sandbox", what, "install the same version of all three");
+            return DoctorFinding::wrong("sandbox", what, "install the same version of all three");
         }
     };
     let what = if found.enforces_reader {
@@ -100,11 +100,11 @@ fn machine(found: Result<MachineSandbox, String>) -> Finding {
     } else {
         "this machine cannot enforce the profile reader; only jobs with --sandbox need that"
     };
-    Finding { sandbox: Some(found), ..Finding::well("sandbox", what) }
+    DoctorFinding { sandbox: Some(found), ..DoctorFinding::well("sandbox", what) }
 }
 
 /// Returns the finding about the sandboxes of the workers of agq.
-fn offers(workers: &[WorkerStatus]) -> Finding {
+fn offers(workers: &[WorkerStatus]) -> DoctorFinding {
     let live = || workers.iter().filter(|worker| worker.state != "dead");
     let offers: Vec<String> = live()
         .filter_map(|worker| Some((worker, worker.sandbox.as_ref()?)))
@@ -114,20 +114,20 @@ fn offers(workers: &[WorkerStatus]) -> Finding {
     let more = offers.len().saturating_sub(MAX_NAMED);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     if offers.is_empty() {
-        return Finding::well(
+        return DoctorFinding::well(
             "sandbox",
             "no worker of agq offers a profile, so a job with --sandbox would wait",
         );
     }
     let all = counted(live().count() as u64, "worker", "workers");
     let named = offers[..offers.len().min(MAX_NAMED)].join("; ");
-    Finding::well("sandbox", format!("{} of {all}: {named}{more}", offers.len()))
+    DoctorFinding::well("sandbox", format!("{} of {all}: {named}{more}", offers.len()))
 }
 
-fn programs() -> Finding {
+fn programs() -> DoctorFinding {
     match ["agq", "agw"].into_iter().find(|name| program(name).is_err()) {
-        None => Finding::well("install", "agx, agq and agw are there"),
-        Some(missing) => Finding::wrong(
+        None => DoctorFinding::well("install", "agx, agq and agw are there"),
+        Some(missing) => DoctorFinding::wrong(
             "install",
             format!("there is no {missing} beside agx, and none on PATH"),
             "install all three together",
@@ -135,50 +135,50 @@ fn programs() -> Finding {
     }
 }
 
-fn files() -> Finding {
+fn files() -> DoctorFinding {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     match limit {
-        Some(limit) if limit < MIN_FILES => Finding::wrong(
+        Some(limit) if limit < MIN_FILES => DoctorFinding::wrong(
             "limits",
             format!("a process may open {limit} files"),
             "raise it with `ulimit -n 4096`",
         ),
-        _ => Finding::well("limits", "a process may open enough files"),
+        _ => DoctorFinding::well("limits", "a process may open enough files"),
     }
 }
 
-async fn reached(connection: &mut Connection, address: &str) -> Vec<Finding> {
+async fn reached(connection: &mut Connection, address: &str) -> Vec<DoctorFinding> {
     let asked = Instant::now();
     let info = connection.info().await;
     let took = asked.elapsed();
     let mut findings = match info {
         Ok(info) => info_findings(&info, address, took),
-        Err(error) => vec![Finding::unanswered("agq", error)],
+        Err(error) => vec![DoctorFinding::unanswered("agq", error)],
     };
     let workers = match connection.workers().await {
         Ok(workers) => workers,
         Err(error) => {
-            findings.push(Finding::unanswered("workers", error));
+            findings.push(DoctorFinding::unanswered("workers", error));
             return findings;
         }
     };
     findings.push(workers_finding(&workers));
     match connection.queue_stats().await {
         Ok(queues) => findings.extend(unmet(&queues, &workers)),
-        Err(error) => findings.push(Finding::unanswered("tools", error)),
+        Err(error) => findings.push(DoctorFinding::unanswered("tools", error)),
     }
     findings.push(offers(&workers));
     findings
 }
 
 /// Returns the findings about the version and the clock of agq, which answered within `took`.
-fn info_findings(info: &BTreeMap<String, String>, address: &str, took: Duration) -> Vec<Finding> {
+fn info_findings(info: &BTreeMap<String, String>, address: &str, took: Duration) -> Vec<DoctorFinding> {
     let version = info.get("agq_version").cloned().unwrap_or_default();
     let own = env!("CARGO_PKG_VERSION");
     let mut findings = vec![if version == own {
-        Finding::well("agq", format!("version {version} at {address}, {} ms away", took.as_millis()))
+        DoctorFinding::well("agq", format!("version {version} at {address}, {} ms away", took.as_millis()))
     } else {
-        Finding::wrong(
+        DoctorFinding::wrong(
             "agq",
             format!("it has version {version}, agx has {own}"),
             "install the same version of all three",
@@ -196,30 +196,34 @@ fn now_ms() -> u64 {
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-fn clock(theirs: u64, ours: u64) -> Finding {
+fn clock(theirs: u64, ours: u64) -> DoctorFinding {
     let apart = theirs.abs_diff(ours);
     if apart <= MAX_SKEW_MS {
-        return Finding::well("clock", format!("agq's clock is {apart} ms from this machine's"));
+        return DoctorFinding::well("clock", format!("agq's clock is {apart} ms from this machine's"));
     }
-    Finding::wrong(
+    DoctorFinding::wrong(
         "clock",
         format!("agq's clock is {} s from this machine's", apart / 1000),
         "times that agx shows and --run-at are those of agq; let both machines ask a time server",
     )
 }
 
-fn workers_finding(workers: &[WorkerStatus]) -> Finding {
+fn workers_finding(workers: &[WorkerStatus]) -> DoctorFinding {
     let (active, other): (Vec<_>, Vec<_>) = workers.iter().partition(|worker| worker.state == "active");
     if active.is_empty() {
-        return Finding::wrong("workers", "none takes jobs", "start one with `agw`, or here with `agx up`");
+        return DoctorFinding::wrong(
+            "workers",
+            "none takes jobs",
+            "start one with `agw`, or here with `agx up`",
+        );
     }
     let strange = other.iter().find(|worker| matches!(worker.state.as_str(), "dead" | "quarantined"));
     match strange {
-        None => Finding::well("workers", format!("{} take jobs", active.len())),
+        None => DoctorFinding::well("workers", format!("{} take jobs", active.len())),
         Some(worker) => {
             let last_seen = || format!("last seen {}", worker.last_seen_at);
             let why = worker.quarantine_reason.clone().unwrap_or_else(last_seen);
-            Finding::wrong(
+            DoctorFinding::wrong(
                 "workers",
                 format!("{} is {}: {why}", worker.worker_id, worker.state),
                 "see its log, and start it again; agq removes a worker after a long absence",
@@ -229,17 +233,17 @@ fn workers_finding(workers: &[WorkerStatus]) -> Finding {
 }
 
 /// Returns a finding for each kind of job that no worker can run.
-fn unmet(queues: &QueueStats, workers: &[WorkerStatus]) -> Vec<Finding> {
+fn unmet(queues: &QueueStats, workers: &[WorkerStatus]) -> Vec<DoctorFinding> {
     let all = std::iter::once(&queues.ready).chain(queues.others.values());
     let unmet: Vec<_> = all
         .flat_map(|queue| &queue.needs)
         .filter(|demand| demand.workers == 0 && demand.length > 0)
         .collect();
     if unmet.is_empty() {
-        return vec![Finding::well("tools", "every job that waits finds a worker that can run it")];
+        return vec![DoctorFinding::well("tools", "every job that waits finds a worker that can run it")];
     }
     let finding = |demand: &&agenix_protocol::documents::Demand| {
-        Finding::wrong(
+        DoctorFinding::wrong(
             "tools",
             unmet_needs::describe(demand, workers),
             if demand.sandbox.is_some() {
@@ -258,7 +262,7 @@ mod tests {
     use agenix_protocol::documents::{WorkerSandbox, WorkerStatus, parse};
 
     use super::{MAX_NAMED, MAX_SKEW_MS, clock, machine, offers, text};
-    use crate::documents::{Finding, MachineSandbox};
+    use crate::documents::{DoctorFinding, MachineSandbox};
 
     fn worker(id: &str, profiles: &str) -> WorkerStatus {
         let json = format!(
@@ -300,9 +304,9 @@ mod tests {
     #[test]
     fn doctor_continues_where_the_key_may_not_ask() {
         let refused = "NOPERM This key is a worker's and may not use WORKER.LIST";
-        let finding = Finding::unanswered("workers", ClientError::Rejected(refused.into()));
+        let finding = DoctorFinding::unanswered("workers", ClientError::Rejected(refused.into()));
         assert!(finding.is_well && finding.found.ends_with(refused), "{}", finding.found);
-        let finding = Finding::unanswered("workers", ClientError::Unexpected("x".into()));
+        let finding = DoctorFinding::unanswered("workers", ClientError::Unexpected("x".into()));
         assert!(!finding.is_well && finding.help.is_some(), "{}", finding.found);
     }
 

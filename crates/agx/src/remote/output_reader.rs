@@ -20,7 +20,7 @@ type Piece = Result<Option<Bytes>, ClientError>;
 /// Position in a stored stream.
 #[derive(Debug)]
 pub(crate) struct OutputReader {
-    source: Source,
+    source: TaskStreamId,
     /// File of the stream if agq runs on this machine.
     local: Option<LocalBlob>,
     total: u64,
@@ -35,12 +35,12 @@ pub(crate) struct OutputReader {
 
 /// Stream of a task of a job.
 #[derive(Debug, Clone)]
-struct Source {
+struct TaskStreamId {
     job_id: JobId,
     stream: (u32, OutputStream),
 }
 
-impl Source {
+impl TaskStreamId {
     /// Asks agq for the piece at `offset`.
     async fn piece(&self, agq: &mut Connection, offset: u64) -> Piece {
         let piece = agq.job_result(&self.job_id, self.stream, (offset, PIECE_BYTES)).await?;
@@ -59,7 +59,7 @@ impl Source {
 impl OutputReader {
     /// Returns a reader of a stream of `total` bytes that begins at `offset`.
     pub(crate) fn new(job_id: &JobId, stream: (u32, OutputStream), total: u64, offset: u64) -> Self {
-        let source = Source { job_id: job_id.clone(), stream };
+        let source = TaskStreamId { job_id: job_id.clone(), stream };
         Self { source, local: None, total, offset, ahead: None, latest: Bytes::new(), is_new: true }
     }
 
