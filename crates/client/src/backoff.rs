@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(60);
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Delays of one series of attempts.
 #[derive(Debug, Clone, Default)]
@@ -14,7 +14,7 @@ pub struct Backoff {
 impl Backoff {
     /// Returns the delay before the next attempt. Each call doubles the next delay, up to a minute.
     pub fn next_wait(&mut self) -> Duration {
-        let wait = FIRST.saturating_mul(1 << self.attempts.min(16)).min(LONGEST);
+        let wait = FIRST_WAIT.saturating_mul(1 << self.attempts.min(16)).min(MAX_WAIT);
         self.attempts += 1;
         wait
     }
