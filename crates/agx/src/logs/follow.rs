@@ -23,11 +23,11 @@ use crate::{
     watch::progress::{TRY_LATER, not_found},
 };
 
-/// Minimum interval of polls.
-const LOOK: Duration = Duration::from_millis(200);
+/// Minimum interval of polls of the jobs of an action.
+const MIN_ACTION_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// First and longest interval of polls of a single job.
-const FIRST_LOOK: Duration = Duration::from_millis(10);
-const LONGEST_LOOK: Duration = Duration::from_millis(100);
+const FIRST_JOB_POLL_INTERVAL: Duration = Duration::from_millis(10);
+const MAX_JOB_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time after which the user of a command that submits a job is told that the job waits.
 pub(crate) const WAIT_NOTED_AFTER: Duration = Duration::from_secs(2);
 /// Number of jobs per request.
@@ -63,7 +63,7 @@ pub(crate) async fn of_job(
 ) -> Result<JobStatus> {
     let mut followed = FollowedJob::new(job.job_id.clone(), LineForm::Pieces, wanted.task, output);
     let mut silent = SilentWorkers::new(output);
-    let (begun, mut is_noted, mut look) = (Instant::now(), !wanted.follow, FIRST_LOOK);
+    let (begun, mut is_noted, mut interval) = (Instant::now(), !wanted.follow, FIRST_JOB_POLL_INTERVAL);
     loop {
         let gives_up = wanted.gives_up(&job);
         let waits_for_start = job.status == Status::Pending && !gives_up;
@@ -80,8 +80,8 @@ pub(crate) async fn of_job(
             followed.end()?;
             return Ok(job);
         }
-        sleep(look).await;
-        look = LONGEST_LOOK.min(look * 2);
+        sleep(interval).await;
+        interval = MAX_JOB_POLL_INTERVAL.min(interval * 2);
         let found = agq.jobs(std::slice::from_ref(&job.job_id)).await?.pop().flatten();
         job =
             found.ok_or_else(|| CliError::not_found("job", &job.job_id, "it was removed in the meantime"))?;
@@ -141,7 +141,7 @@ pub(crate) async fn of_action(
             ));
         }
         // Polls that take agq long are repeated less often.
-        sleep(LOOK.max(begun.elapsed() * 2)).await;
+        sleep(MIN_ACTION_POLL_INTERVAL.max(begun.elapsed() * 2)).await;
     }
 }
 

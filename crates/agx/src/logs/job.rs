@@ -24,9 +24,9 @@ use crate::{
 /// Time without requests for a worker that did not answer.
 const MUTE: Duration = Duration::from_secs(10);
 /// Maximum number of pieces of a running job per poll while other jobs wait for their turn.
-const PIECES_A_LOOK: usize = 64;
+const PIECES_PER_POLL: usize = 64;
 /// Maximum number of pieces without `--follow`, because a running job could write forever.
-const PIECES_AT_MOST: usize = 16 * 1024;
+const MAX_PIECES: usize = 16 * 1024;
 
 /// A followed job, and the position of its printed output.
 pub(crate) struct FollowedJob {
@@ -76,7 +76,7 @@ impl FollowedJob {
             (job.status == Status::Running, job.worker_id.as_deref().unwrap_or_default());
         let was_followed = job.attempt > 0 && self.positions.position().attempt == job.attempt;
         if is_running && !silent.has(worker) {
-            let most = if follow { PIECES_A_LOOK } else { PIECES_AT_MOST };
+            let most = if follow { PIECES_PER_POLL } else { MAX_PIECES };
             self.ask(agq, (job.attempt, worker), most, silent).await?;
         } else if !is_running && was_followed {
             // On the last poll, the worker still has output beyond the part that agq keeps.

@@ -24,7 +24,7 @@ use crate::{
         stop_level::StopLevel, submitter::SubmittedInput,
     },
     remote::retrying_client::RetryingClient,
-    watch::progress::{FIRST_LOOK, ProgressLine, next_look},
+    watch::progress::{FIRST_POLL_INTERVAL, ProgressLine, next_poll_interval},
 };
 
 /// Minimum and maximum number of jobs per request.
@@ -36,8 +36,8 @@ const MIN_FOLLOWED: usize = 16;
 /// number of jobs that agx asks for even if their results are larger.
 const MAX_BYTES_AT_ONCE: usize = 32 * 1024 * 1024;
 const MIN_OF_LARGE: usize = 4;
-/// Maximum pause before the next look while the map may end at any moment.
-const SHORT_LOOK: Duration = Duration::from_millis(50);
+/// Maximum interval of polls while the map may end at any moment, or prints live output.
+const SHORT_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Takes the results of one action and delivers them.
 pub(crate) struct Collector<'c> {
@@ -89,7 +89,7 @@ impl Collector<'_> {
     }
 
     async fn collect(&mut self) -> Result<()> {
-        let (mut look, mut stop_levels) = (FIRST_LOOK, self.stop_level.subscribe());
+        let (mut interval, mut stop_levels) = (FIRST_POLL_INTERVAL, self.stop_level.subscribe());
         loop {
             let (begun, before) = (Instant::now(), self.state.collected.taken());
             let stop_level = *stop_levels.borrow_and_update();
@@ -126,16 +126,16 @@ impl Collector<'_> {
             }
             self.line.explain_if_stuck(self.agq, &status).await;
             let taken = self.state.collected.taken() - before;
-            look = next_look(look, taken, self.state.left.len() as u64);
+            interval = next_poll_interval(interval, taken, self.state.left.len() as u64);
             if stop_level != StopLevel::All || self.halt.is_some() || self.live.is_some() {
-                look = look.min(SHORT_LOOK);
+                interval = interval.min(SHORT_POLL_INTERVAL);
             }
-            // Looks at many running jobs take long, and are repeated less often.
+            // Polls of many running jobs take long, and are repeated less often.
             let pause = match self.live {
-                Some(_) => look.max(begun.elapsed()),
+                Some(_) => interval.max(begun.elapsed()),
                 // Jobs may have ended while large outputs were printed.
-                None if taken > 0 => look.saturating_sub(begun.elapsed()),
-                None => look,
+                None if taken > 0 => interval.saturating_sub(begun.elapsed()),
+                None => interval,
             };
             tokio::select! {
                 () = sleep(pause) => {}

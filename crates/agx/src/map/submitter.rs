@@ -31,9 +31,9 @@ use crate::{
 };
 
 /// Maximum wait for the next input of a batch.
-const GATHER_PAUSE: Duration = Duration::from_millis(5);
+const MAX_INPUT_WAIT: Duration = Duration::from_millis(5);
 /// Maximum wait of the first input of a batch for further ones.
-const LONGEST_GATHER: Duration = Duration::from_millis(50);
+const MAX_BATCH_WAIT: Duration = Duration::from_millis(50);
 
 /// Fate of an input that agx has read.
 #[derive(Debug)]
@@ -275,8 +275,8 @@ impl InputSubmitter {
                 }
             } else {
                 let now = Instant::now();
-                let latest = *latest.get_or_insert(now + LONGEST_GATHER);
-                match timeout_at(latest.min(now + GATHER_PAUSE), source.inputs.recv()).await {
+                let latest = *latest.get_or_insert(now + MAX_BATCH_WAIT);
+                match timeout_at(latest.min(now + MAX_INPUT_WAIT), source.inputs.recv()).await {
                     Ok(next) => next,
                     Err(_not_yet) => return Ok((batch, false)),
                 }

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Maximum wait after failures of a command, unless the interval is longer.
-const LONGEST_WAIT: Duration = Duration::from_secs(600);
+const MAX_WAIT: Duration = Duration::from_secs(600);
 
 /// Autoscaler with what it remembers.
 pub(crate) struct Scaler {
@@ -160,7 +160,7 @@ fn is_there(answer: Result<(), ClientError>) -> Result<bool> {
 
 /// Returns the wait before the next look: `interval`, doubled for each failure in succession.
 pub(crate) fn pause(interval: Duration, failures: u32) -> Duration {
-    interval.saturating_mul(1 << failures.min(16)).min(LONGEST_WAIT.max(interval))
+    interval.saturating_mul(1 << failures.min(16)).min(MAX_WAIT.max(interval))
 }
 
 /// Returns the step of a decision that is not done yet.

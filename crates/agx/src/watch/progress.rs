@@ -18,9 +18,9 @@ use crate::{
     watch::{failures::FailureNotices, unmet_needs},
 };
 
-pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(20);
-const SHORTEST_LOOK: Duration = Duration::from_millis(5);
-const LONGEST_LOOK: Duration = Duration::from_millis(250);
+pub(crate) const FIRST_POLL_INTERVAL: Duration = Duration::from_millis(20);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval of lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 /// Maximum number of waiting jobs that agx asks about to explain why no job runs.
@@ -48,7 +48,7 @@ pub(crate) async fn watch(
 }
 
 async fn follow(agq: &mut RetryingClient, id: &ActionId, line: &mut ProgressLine) -> Result<ActionStatus> {
-    let (mut look, mut ended, mut failures) = (FIRST_LOOK, None, FailureNotices::default());
+    let (mut interval, mut ended, mut failures) = (FIRST_POLL_INTERVAL, None, FailureNotices::default());
     loop {
         let status = agq.action(id).await?.ok_or_else(|| not_found(id))?;
         line.show(&status);
@@ -64,19 +64,19 @@ async fn follow(agq: &mut RetryingClient, id: &ActionId, line: &mut ProgressLine
         line.explain_if_stuck(agq, &status).await;
         if let Some(before) = ended {
             let left = status.total_jobs.saturating_sub(status.ended());
-            look = next_look(look, status.ended().saturating_sub(before), left);
+            interval = next_poll_interval(interval, status.ended().saturating_sub(before), left);
         }
-        sleep(look).await;
+        sleep(interval).await;
         ended = Some(status.ended());
     }
 }
 
 /// Returns the time until the next poll: the estimated time for the `left` jobs at the present
 /// rate, or, without progress, a growing pause.
-pub(crate) fn next_look(last: Duration, ended_since: u64, left: u64) -> Duration {
-    let Some(left) = left.checked_div(ended_since) else { return (last * 2).min(LONGEST_LOOK) };
+pub(crate) fn next_poll_interval(last: Duration, ended_since: u64, left: u64) -> Duration {
+    let Some(left) = left.checked_div(ended_since) else { return (last * 2).min(MAX_POLL_INTERVAL) };
     let left = u32::try_from(left).unwrap_or(u32::MAX);
-    last.saturating_mul(left).clamp(SHORTEST_LOOK, LONGEST_LOOK)
+    last.saturating_mul(left).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL)
 }
 
 pub(crate) fn not_found(action_id: &ActionId) -> CliError {
@@ -293,7 +293,7 @@ mod tests {
 
     use agenix_protocol::documents::{ActionStatus, JobStatus, QueueStats, WaitsFor, parse};
 
-    use super::{ProgressLine, next_look, why_later, why_ready, why_stuck};
+    use super::{ProgressLine, next_poll_interval, why_later, why_ready, why_stuck};
     use crate::output::OutputFormat;
 
     fn waiting(index: u64, state: &str, run_at: Option<&str>, exit_code: Option<i32>) -> JobStatus {
@@ -390,10 +390,10 @@ mod tests {
     #[test]
     fn polls_follow_the_rate_and_back_off_without_progress() {
         let ms = Duration::from_millis;
-        assert_eq!(next_look(ms(20), 0, 100), ms(40));
-        assert_eq!(next_look(ms(200), 0, 100), ms(250));
-        assert_eq!(next_look(ms(250), 250, 10_000), ms(250));
-        assert_eq!(next_look(ms(50), 100, 200), ms(100));
-        assert_eq!(next_look(ms(250), 250, 10), ms(5));
+        assert_eq!(next_poll_interval(ms(20), 0, 100), ms(40));
+        assert_eq!(next_poll_interval(ms(200), 0, 100), ms(250));
+        assert_eq!(next_poll_interval(ms(250), 250, 10_000), ms(250));
+        assert_eq!(next_poll_interval(ms(50), 100, 200), ms(100));
+        assert_eq!(next_poll_interval(ms(250), 250, 10), ms(5));
     }
 }
