@@ -20,24 +20,28 @@
 
 #![forbid(unsafe_code)]
 
+mod actions;
 mod address;
 mod backoff;
 mod backup;
-mod calls;
 mod connection;
 mod directives;
 mod error;
+mod jobs;
 mod key;
 mod outputs;
 mod plans;
+mod queues;
 mod refusal;
+mod replies;
 mod schedules;
 mod tls;
 mod token;
+mod workers;
 
+pub use actions::SubmittedAction;
 pub use address::{Address, Tls};
 pub use backoff::Backoff;
-pub use calls::{RegisteredWorker, SubmittedAction};
 pub use connection::{Connection, Server, choose_cryptography};
 pub use directives::{DirectiveMessage, DirectiveSubscription};
 pub use error::ClientError;
@@ -45,3 +49,4 @@ pub use key::{KEY_HELP, SessionKeyError, key_in, session_key};
 pub use schedules::{SavedSchedule, SubmittedWorkflow};
 pub use tls::{TlsDefect, TlsDefectKind, tls_defect};
 pub use token::Token;
+pub use workers::RegisteredWorker;

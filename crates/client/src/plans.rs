@@ -8,9 +8,9 @@ use agenix_protocol::{
 use redis::{FromRedisValue, Value};
 
 use crate::{
-    calls::{document, field, ids, optional_document, texts, unexpected},
     connection::Connection,
     error::ClientError,
+    replies::{document, field, ids, optional_document, texts, unexpected},
 };
 
 impl Connection {

@@ -4,9 +4,9 @@ use agenix_protocol::request::{Page, Request};
 use serde_json::value::RawValue;
 
 use crate::{
-    calls::{field, optional_document, texts},
     connection::Connection,
     error::ClientError,
+    replies::{field, optional_document, texts},
 };
 
 /// Reply to SCHEDULE.SET.
