@@ -27,8 +27,8 @@ pub fn resp_decoder(data: &[u8]) -> bool {
     let mut is_accepted = false;
     for limits in settings() {
         let whole = hear(&[data], &limits);
-        for pieces in splits(data) {
-            assert_eq!(hear(&pieces, &limits), whole, "split into {} pieces", pieces.len());
+        for chunks in splits(data) {
+            assert_eq!(hear(&chunks, &limits), whole, "split into {} chunks", chunks.len());
         }
         for command in &whole.commands {
             let again = Heard { commands: vec![command.clone()], error: None };
@@ -39,13 +39,13 @@ pub fn resp_decoder(data: &[u8]) -> bool {
     is_accepted
 }
 
-/// Reads what comes in pieces.
-fn hear(pieces: &[&[u8]], limits: &Limits) -> Heard {
+/// Reads what comes in chunks.
+fn hear(chunks: &[&[u8]], limits: &Limits) -> Heard {
     let (mut decoder, mut buffer) = (CommandDecoder::new(limits), BytesMut::new());
     let (mut heard, mut received) = (Heard::default(), 0);
-    for piece in pieces {
-        received += piece.len();
-        buffer.extend_from_slice(piece);
+    for chunk in chunks {
+        received += chunk.len();
+        buffer.extend_from_slice(chunk);
         loop {
             match decoder.decode(&mut buffer) {
                 Ok(Some(command)) => heard.commands.push(checked(command, limits)),
@@ -87,13 +87,13 @@ fn splits(data: &[u8]) -> Vec<Vec<&[u8]>> {
     let seed = data.iter().fold(data.len() as u64, |seed, byte| seed.rotate_left(5) ^ u64::from(*byte));
     let mut random = fastrand::Rng::with_seed(seed);
     let mut cut = |most: usize| {
-        let (mut pieces, mut rest) = (Vec::new(), data);
+        let (mut chunks, mut rest) = (Vec::new(), data);
         while !rest.is_empty() {
-            let (piece, after) = rest.split_at(random.usize(1..=most.min(rest.len())));
-            pieces.push(piece);
+            let (chunk, after) = rest.split_at(random.usize(1..=most.min(rest.len())));
+            chunks.push(chunk);
             rest = after;
         }
-        pieces
+        chunks
     };
     let mut splits = vec![cut(data.len() / 2 + 1), cut(data.len() / 32 + 1)];
     if data.len() <= 128 {

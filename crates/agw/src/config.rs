@@ -140,7 +140,7 @@ pub(crate) struct Config {
         value_parser = clap::value_parser!(u64).range(..=MAX_GRACE_SECS))]
     pub(crate) kill_grace: u64,
     /// Maximum number of bytes of a task's stdout, and of its stderr, that a report has; agw sends
-    /// a longer stream to agq in pieces
+    /// a longer stream to agq in chunks
     #[arg(long, env = "AGW_KEPT_BYTES", value_name = "N", default_value_t = DEFAULT_KEPT_BYTES)]
     pub(crate) kept_bytes: usize,
     /// Directory for the output of tasks, in files without a name [default: the system's temporary

@@ -13,7 +13,7 @@ use redis::Value;
 use crate::{connection::Connection, error::ClientError};
 
 impl Connection {
-    /// OUTPUT.WRITE: sends the piece of a stream that begins at `offset`.
+    /// OUTPUT.WRITE: sends the chunk of a stream that begins at `offset`.
     pub async fn write_output(
         &mut self,
         upload: &UploadKey,
@@ -36,7 +36,7 @@ impl Connection {
         let upload = upload.clone();
         let reply = self.call(&Request::Output(OutputCommand::Copy { upload, range, file })).await?;
         let unexpected = || ClientError::Unexpected("the reply is not a number and a BLAKE3 hash".into());
-        let (total, hash) = piece(reply)?.ok_or_else(unexpected)?;
+        let (total, hash) = chunk(reply)?.ok_or_else(unexpected)?;
         let hash = std::str::from_utf8(&hash).ok().and_then(|hash| hash.parse().ok());
         Ok((total, hash.ok_or_else(unexpected)?))
     }
@@ -61,7 +61,7 @@ impl Connection {
         (offset, length): (u64, u64),
     ) -> Result<Option<(u64, Vec<u8>)>, ClientError> {
         let (job_id, range) = (job_id.clone(), Some((offset, length)));
-        piece(
+        chunk(
             self.call(&Request::Output(OutputCommand::Result { job_id, task_number, stream, range })).await?,
         )
     }
@@ -76,10 +76,10 @@ impl Connection {
     ) -> Result<Option<(u64, PathBuf)>, ClientError> {
         let job_id = job_id.clone();
         let reply = self.call(&Request::Output(OutputCommand::File { job_id, task_number, stream })).await?;
-        Ok(piece(reply)?.map(|(total, path)| (total, OsString::from_vec(path).into())))
+        Ok(chunk(reply)?.map(|(total, path)| (total, OsString::from_vec(path).into())))
     }
 
-    /// INPUT.WRITE: sends the piece of an input that begins at `offset`.
+    /// INPUT.WRITE: sends the chunk of an input that begins at `offset`.
     pub async fn write_input(
         &mut self,
         upload: &ActionId,
@@ -110,12 +110,12 @@ impl Connection {
         range: (u64, u64),
     ) -> Result<Option<(u64, Vec<u8>)>, ClientError> {
         let job_id = job_id.clone();
-        piece(self.call(&Request::Output(OutputCommand::Input { job_id, attempt, hash, range })).await?)
+        chunk(self.call(&Request::Output(OutputCommand::Input { job_id, attempt, hash, range })).await?)
     }
 }
 
 /// Parses a reply with a number of bytes, and some of them.
-fn piece(reply: Value) -> Result<Option<(u64, Vec<u8>)>, ClientError> {
+fn chunk(reply: Value) -> Result<Option<(u64, Vec<u8>)>, ClientError> {
     match reply {
         Value::Nil => Ok(None),
         Value::Array(mut parts) => match (parts.pop(), parts.pop()) {

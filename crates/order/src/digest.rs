@@ -24,7 +24,7 @@ pub fn sha256(bytes: &[u8]) -> String {
     format!("sha256:{}", DigestSet::of(bytes).sha256)
 }
 
-/// Digest of bytes that come in pieces, and their number.
+/// Digest of bytes that come in chunks, and their number.
 #[derive(Debug, Clone, Default)]
 pub struct StreamHasher {
     hash: Sha256,
@@ -33,9 +33,9 @@ pub struct StreamHasher {
 
 impl StreamHasher {
     /// Adds the next bytes.
-    pub fn update(&mut self, piece: &[u8]) {
-        self.hash.update(piece);
-        self.bytes += piece.len() as u64;
+    pub fn update(&mut self, chunk: &[u8]) {
+        self.hash.update(chunk);
+        self.bytes += chunk.len() as u64;
     }
 
     /// Returns the digest of all bytes, and their number.

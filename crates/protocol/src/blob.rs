@@ -18,14 +18,14 @@ impl BlobHash {
     }
 }
 
-/// Hash of a content that comes in pieces.
+/// Hash of a content that comes in chunks.
 #[derive(Debug, Clone, Default)]
 pub struct BlobHasher(blake3::Hasher);
 
 impl BlobHasher {
     /// Adds the next bytes of the content.
-    pub fn update(&mut self, piece: &[u8]) {
-        self.0.update(piece);
+    pub fn update(&mut self, chunk: &[u8]) {
+        self.0.update(chunk);
     }
 
     /// Returns the hash of all bytes.
@@ -118,9 +118,9 @@ mod tests {
     use super::{BlobHash, BlobHasher, OutputStream};
 
     #[test]
-    fn blob_hash_is_the_blake3_hash_of_all_pieces() {
+    fn blob_hash_is_the_blake3_hash_of_all_chunks() {
         let mut hasher = BlobHasher::default();
-        ["hello", "", " world"].iter().for_each(|piece| hasher.update(piece.as_bytes()));
+        ["hello", "", " world"].iter().for_each(|chunk| hasher.update(chunk.as_bytes()));
         assert_eq!(hasher.clone().finish(), BlobHash::of(b"hello world"));
         let known = "d74981efa70a0c880b8d8c1985d075dbcbf679b99a5f9914e5aaf96b831a9e24";
         assert_eq!(hasher.finish().to_string(), known);

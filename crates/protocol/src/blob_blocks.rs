@@ -7,7 +7,7 @@ const BLOCK_BYTES: usize = 64 * 1024;
 /// Number of bytes of a checksum.
 const SUM_BYTES: u64 = 4;
 
-/// Checksums of the blocks of a content that comes in pieces.
+/// Checksums of the blocks of a content that comes in chunks.
 #[derive(Debug, Clone, Default)]
 pub struct BlockSums {
     /// Checksums of the complete blocks.
@@ -19,12 +19,12 @@ pub struct BlockSums {
 
 impl BlockSums {
     /// Adds the next bytes of the content.
-    pub fn add(&mut self, mut piece: &[u8]) {
-        while !piece.is_empty() {
-            let (now, rest) = piece.split_at(piece.len().min(BLOCK_BYTES - self.last_bytes));
+    pub fn add(&mut self, mut chunk: &[u8]) {
+        while !chunk.is_empty() {
+            let (now, rest) = chunk.split_at(chunk.len().min(BLOCK_BYTES - self.last_bytes));
             self.last.update(now);
             self.last_bytes += now.len();
-            piece = rest;
+            chunk = rest;
             if self.last_bytes == BLOCK_BYTES {
                 let full = std::mem::take(&mut self.last);
                 self.complete.put_u32_le(full.finalize());
@@ -103,10 +103,10 @@ mod tests {
 
     use super::{BLOCK_BYTES, BlockSums, Blocks, file_bytes};
 
-    /// Returns the file of `content`, which came in pieces of `piece` bytes.
-    fn file(content: &[u8], piece: usize) -> Vec<u8> {
+    /// Returns the file of `content`, which came in chunks of `chunk` bytes.
+    fn file(content: &[u8], chunk: usize) -> Vec<u8> {
         let mut sums = BlockSums::default();
-        content.chunks(piece).for_each(|piece| sums.add(piece));
+        content.chunks(chunk).for_each(|chunk| sums.add(chunk));
         [content, &sums.finish()].concat()
     }
 
@@ -131,11 +131,11 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn ranges_of_a_file_are_those_of_its_content_and_damage_is_seen(
-            total in 0..4 * BLOCK_BYTES, piece in 1..2 * BLOCK_BYTES, offset in 0..4 * BLOCK_BYTES,
+            total in 0..4 * BLOCK_BYTES, chunk in 1..2 * BLOCK_BYTES, offset in 0..4 * BLOCK_BYTES,
             length in 0..2 * BLOCK_BYTES, damage in 0..4 * BLOCK_BYTES,
         ) {
             let content: Vec<u8> = (0..total).map(|at| (at / 251) as u8 ^ at as u8).collect();
-            let mut file = file(&content, piece);
+            let mut file = file(&content, chunk);
             prop_assert_eq!(file.len() as u64, file_bytes(total as u64));
             let (start, end) = (offset.min(total), (offset + length).min(total));
             let found = read(&file, total as u64, offset as u64, length);

@@ -42,7 +42,7 @@ pub enum ErrorKind {
     StaleAttempt,
     /// The job does not run.
     JobNotActive,
-    /// The piece does not follow the bytes that agq has received, for example after a restart.
+    /// The chunk does not follow the bytes that agq has received, for example after a restart.
     UploadOffset,
     /// agq does not accept the bytes of an upload.
     InvalidUpload,

@@ -135,7 +135,7 @@ fn is_path(field: &str) -> bool {
 
 /// Returns the fields that `template` names, in order. Invalid placeholders are an error.
 pub fn fields(template: &str) -> Result<Vec<&str>, TemplateError> {
-    let field = |piece| match piece {
+    let field = |chunk| match chunk {
         TemplatePart::Field(field) => Some(field),
         TemplatePart::Text(_) | TemplatePart::Slot => None,
     };
@@ -201,8 +201,8 @@ pub fn fill(template: &str, values: Values<'_>) -> Result<String, TemplateError>
         return Ok(template.to_owned());
     }
     let mut filled = String::with_capacity(template.len());
-    for piece in parts(template)? {
-        match piece {
+    for chunk in parts(template)? {
+        match chunk {
             TemplatePart::Text(text) => filled.push_str(text),
             TemplatePart::Field(path) => {
                 let missing = || TemplateError::Missing(path.to_owned());

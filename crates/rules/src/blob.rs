@@ -70,11 +70,11 @@ impl StoredBlob {
     }
 }
 
-/// Checks that a piece of an upload follows the `received` bytes, or begins the upload again. The
+/// Checks that a chunk of an upload follows the `received` bytes, or begins the upload again. The
 /// error is [`Rejection::InvalidUpload`].
-pub fn check_piece(received: u64, offset: u64, bytes: usize) -> Result<(), Rejection> {
+pub fn check_chunk(received: u64, offset: u64, bytes: usize) -> Result<(), Rejection> {
     if bytes == 0 {
-        return Err(Rejection::InvalidUpload("the piece is empty".into()));
+        return Err(Rejection::InvalidUpload("the chunk is empty".into()));
     }
     if offset != 0 && offset != received {
         let text = format!("offset is {offset}, but the upload has {received} bytes");
@@ -141,15 +141,15 @@ pub fn check_reads_none(plan: &Plan) -> Result<(), Rejection> {
 mod tests {
     use agenix_protocol::{blob::BlobHash, documents::TaskResult, time::Timestamp};
 
-    use super::{BLOB_GRACE_MS, StoredBlob, check_piece, check_whole, named_blobs};
+    use super::{BLOB_GRACE_MS, StoredBlob, check_chunk, check_whole, named_blobs};
 
     #[test]
-    fn upload_takes_pieces_in_their_order() {
-        assert_eq!(check_piece(5, 5, 1), Ok(()));
-        assert_eq!(check_piece(5, 0, 1), Ok(()), "it may begin again");
-        let error = |received, offset, bytes| check_piece(received, offset, bytes).unwrap_err().to_string();
+    fn upload_takes_chunks_in_their_order() {
+        assert_eq!(check_chunk(5, 5, 1), Ok(()));
+        assert_eq!(check_chunk(5, 0, 1), Ok(()), "it may begin again");
+        let error = |received, offset, bytes| check_chunk(received, offset, bytes).unwrap_err().to_string();
         assert_eq!(error(5, 4, 1), "Invalid upload: offset is 4, but the upload has 5 bytes");
-        assert_eq!(error(5, 5, 0), "Invalid upload: the piece is empty");
+        assert_eq!(error(5, 5, 0), "Invalid upload: the chunk is empty");
     }
 
     #[test]

@@ -142,7 +142,7 @@ pub struct Booking {
     pub name: String,
     /// Terms of the budget now.
     pub budget: Budget,
-    /// Number of submitted jobs that the same write does not add: later pieces of the submission.
+    /// Number of submitted jobs that the same write does not add: later chunks of the submission.
     pub later_jobs: u64,
     /// Time of the submission.
     pub now: Timestamp,

@@ -272,7 +272,7 @@ fn command_that_is_never_finished_ends_its_connection() {
         assert_eq!(raw.line(), "-ERR a command was not complete within 0.2 seconds", "{half:?}");
         assert!(raw.is_closed());
     }
-    // Commands may arrive in pieces for any time if each command is complete in time.
+    // Commands may arrive in chunks for any time if each command is complete in time.
     let mut busy = RawConnection::open(&lab, &agq);
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(600) {

@@ -1,4 +1,4 @@
-//! Load: clients that do not read, submissions in pieces, lists by pages.
+//! Load: clients that do not read, submissions in chunks, lists by pages.
 
 use std::fmt::Write;
 
@@ -102,13 +102,13 @@ fn submit(lab: &Lab, agq: &Agq, text: &str) -> e2e::Ran {
 }
 
 #[test]
-fn large_submission_goes_in_pieces_and_may_be_repeated() {
+fn large_submission_goes_in_chunks_and_may_be_repeated() {
     let lab = Lab::new();
     let mut agq = lab.agq(&[]);
     lab.submit_plan(&agq, &plan("p", "echo", &["{{input.line}}"]));
     let ran = submit(&lab, &agq, &lines(12_000)).expect(0);
     assert!(ran.out.contains("action a has 12000 jobs"), "{}", ran.out);
-    assert!(ran.err.contains("gets its 12000 inputs in 6 pieces"), "{}", ran.err);
+    assert!(ran.err.contains("gets its 12000 inputs in 6 chunks"), "{}", ran.err);
     let status = action(&lab, &agq, "a");
     assert_eq!((status["total_jobs"].as_u64(), status["open"].as_bool()), (Some(12_000), Some(false)));
 

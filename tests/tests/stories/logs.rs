@@ -105,11 +105,11 @@ fn jobs_of_an_action_are_distinguished_by_their_inputs() {
     assert_eq!(out, "[0] word\n[0] last\n");
     assert!(err.contains("[0] complaint\n") && err.contains("[1] complaint\n"), "{err}");
     let again = lab.agx(&agq, &["logs", "a", "--json"]).expect(0).out;
-    let pieces: Vec<serde_json::Value> =
+    let chunks: Vec<serde_json::Value> =
         again.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(pieces.len(), 4, "{again}");
-    assert_eq!((&pieces[0]["kind"], &pieces[0]["data"]["stream"]), (&"logs".into(), &"stdout".into()));
-    assert_eq!(pieces[0]["data"]["data"], "first\nword\nlast");
+    assert_eq!(chunks.len(), 4, "{again}");
+    assert_eq!((&chunks[0]["kind"], &chunks[0]["data"]["stream"]), (&"logs".into(), &"stdout".into()));
+    assert_eq!(chunks[0]["data"]["data"], "first\nword\nlast");
     assert_eq!(lab.agx(&agq, &["logs", "a", "--task", "2"]).expect(0).out, "");
 }
 

@@ -128,7 +128,7 @@ fn large_output_is_escaped_on_a_terminal_too() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &[]);
-    // Pieces of a large output have a power of two of bytes, so they end within the characters.
+    // Chunks of a large output have a power of two of bytes, so they end within the characters.
     let words = "sh -c 'yes 日x日 | head -n 300000 | tr x \"\\033\"'";
     for args in [format!("map -- {words} {{}} ::: 1"), format!("map -k -- {words} {{}} ::: 1 2")] {
         let shown = on_terminal(&lab, &agq, &format!("{} 2> err", agx(&lab, &args)));

@@ -49,9 +49,9 @@ fn peak(lab: &Lab) -> io::Result<Option<u64>> {
 fn feed(child: &mut Child) -> io::Result<u64> {
     let pid = child.id();
     let Some(mut stdin) = child.stdin.take() else { return Err(io::ErrorKind::BrokenPipe.into()) };
-    let piece = LINE.repeat(1024);
-    for _ in 0..STREAM_BYTES / piece.len() {
-        stdin.write_all(&piece)?;
+    let chunk = LINE.repeat(1024);
+    for _ in 0..STREAM_BYTES / chunk.len() {
+        stdin.write_all(&chunk)?;
     }
     peak_memory_kib(pid).ok_or_else(|| io::Error::other("the memory of agx could not be read"))
 }

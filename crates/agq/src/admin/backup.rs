@@ -64,12 +64,12 @@ async fn fetch(
 ) -> anyhow::Result<()> {
     let mut done = 0;
     loop {
-        let piece = connection.read_backup(&begun.backup_id, done).await.map_err(|error| advised(&error))?;
-        if piece.is_empty() {
+        let chunk = connection.read_backup(&begun.backup_id, done).await.map_err(|error| advised(&error))?;
+        if chunk.is_empty() {
             break;
         }
-        part.file.write_all(&piece).context("cannot write the backup: is the disk full?")?;
-        done += piece.len() as u64;
+        part.file.write_all(&chunk).context("cannot write the backup: is the disk full?")?;
+        done += chunk.len() as u64;
     }
     if done != begun.bytes {
         bail!("agq sent {done} of {} bytes: try again", begun.bytes);
@@ -106,7 +106,7 @@ async fn fetch_blobs(
 ) -> anyhow::Result<Copied> {
     copy_blobs(blobs, &to.storage()?, async |hash, _, offset| {
         match connection.read_backup_blob(&begun.backup_id, hash, offset).await {
-            Ok(piece) => Ok(Ok(piece.into())),
+            Ok(chunk) => Ok(Ok(chunk.into())),
             Err(ClientError::Rejected(why)) if ErrorKind::of(&why) == ErrorKind::BlobStoreFailed => {
                 Ok(Err(why))
             }

@@ -33,7 +33,7 @@ const MANIFEST: &str = "manifest.json";
 /// Version of the form of the directory.
 const VERSION: u32 = 1;
 /// Number of bytes that are copied at once.
-const PIECE_BYTES: usize = 1024 * 1024;
+const CHUNK_BYTES: usize = 1024 * 1024;
 
 /// File in the directory with what it has.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,17 +137,17 @@ async fn copy(
     let (upload, length) = (file.to_string(), blob.length);
     let (mut digest, mut sums, mut done) = (BlobHasher::default(), BlockSums::default(), 0);
     while done < length {
-        let piece = match read(hash, blob, done).await? {
-            Ok(piece) => piece,
+        let chunk = match read(hash, blob, done).await? {
+            Ok(chunk) => chunk,
             Err(fault) => return Ok(Some(fault)),
         };
-        let end = done + piece.len() as u64;
-        if piece.is_empty() || end > length {
+        let end = done + chunk.len() as u64;
+        if chunk.is_empty() || end > length {
             return Ok(Some(format!("the blob {file} has {end} bytes, not {length}")));
         }
-        digest.update(&piece);
-        sums.add(&piece);
-        to.write(&upload, done, piece).await?;
+        digest.update(&chunk);
+        sums.add(&chunk);
+        to.write(&upload, done, chunk).await?;
         done = end;
     }
     if digest.finish() != hash {
@@ -166,7 +166,7 @@ pub(super) async fn copy_from(
 ) -> anyhow::Result<Copied> {
     let source: Arc<dyn BlobStorage> = Arc::new(BlobDirectory::open(from)?);
     copy_blobs(blobs, to, async |hash, blob, offset| {
-        let range = (offset, PIECE_BYTES);
+        let range = (offset, CHUNK_BYTES);
         let read = read_range(&source, &BlobFile::of(hash, blob), blob.length, range).await;
         Ok(read.map_err(|error| error.to_string()))
     })
@@ -231,7 +231,7 @@ mod tests {
     use agenix_rules::blob::StoredBlob;
     use bytes::Bytes;
 
-    use super::{MANIFEST, PIECE_BYTES, PartialDirectory, blobs_beside, copy_blobs, restore_blobs};
+    use super::{CHUNK_BYTES, MANIFEST, PartialDirectory, blobs_beside, copy_blobs, restore_blobs};
     use crate::blobs::{BlobStorage, check::check_files, directory::BlobDirectory};
 
     fn blob(content: &[u8]) -> (BlobHash, StoredBlob) {
@@ -243,7 +243,7 @@ mod tests {
     async fn blobs_come_back_from_a_backup_that_is_complete() {
         let dir = tempfile::tempdir().unwrap();
         let (backup, to) = (dir.path().join("copy.redb"), dir.path().join("restored"));
-        let contents: Vec<Vec<u8>> = vec![vec![b'a'; PIECE_BYTES + 1], b"b".to_vec(), b"lost".to_vec()];
+        let contents: Vec<Vec<u8>> = vec![vec![b'a'; CHUNK_BYTES + 1], b"b".to_vec(), b"lost".to_vec()];
         let blobs: Vec<_> = contents.iter().map(|content| blob(content)).collect();
         assert!(restore_blobs(&backup, &blobs, &to).await.unwrap().is_none(), "an older backup");
 
@@ -254,11 +254,11 @@ mod tests {
         let copied = copy_blobs(&blobs, &storage, async |hash, _, offset| {
             let content = &contents[blobs.iter().position(|(other, _)| *other == hash).unwrap()];
             let start = usize::try_from(offset).unwrap();
-            let piece = &content[start..content.len().min(start + PIECE_BYTES)];
-            Ok(if content == b"lost" { Err("it is lost".into()) } else { Ok(Bytes::copy_from_slice(piece)) })
+            let chunk = &content[start..content.len().min(start + CHUNK_BYTES)];
+            Ok(if content == b"lost" { Err("it is lost".into()) } else { Ok(Bytes::copy_from_slice(chunk)) })
         });
         let copied = copied.await.unwrap();
-        assert_eq!((copied.blobs, copied.bytes), (2, PIECE_BYTES as u64 + 2));
+        assert_eq!((copied.blobs, copied.bytes), (2, CHUNK_BYTES as u64 + 2));
         assert_eq!(copied.faults, [(blobs[2].0, "it is lost".to_owned())]);
         assert!(!place.exists());
         part.put(&copied).unwrap();

@@ -14,7 +14,7 @@ use agenix_rules::blob::StoredBlob;
 use super::{BlobError, BlobFile, BlobStorage};
 
 /// Number of bytes that are read at once.
-const PIECE_BYTES: u64 = 4 * 1024 * 1024;
+const CHUNK_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Returns a line for each fault of the files of `blobs`. Fails if files cannot be listed.
 pub(crate) async fn check_files(
@@ -68,10 +68,10 @@ async fn fault(storage: &Arc<dyn BlobStorage>, file: &BlobFile, bytes: u64, leng
 async fn is_sound(storage: &Arc<dyn BlobStorage>, file: &BlobFile, length: u64) -> Result<bool, BlobError> {
     let (mut digest, mut sums, mut offset) = (BlobHasher::default(), BlockSums::default(), 0);
     while offset < length {
-        let bytes = usize::try_from(PIECE_BYTES.min(length - offset)).unwrap_or_default();
-        for piece in storage.read(file, vec![(offset, bytes)]).await? {
-            digest.update(&piece);
-            sums.add(&piece);
+        let bytes = usize::try_from(CHUNK_BYTES.min(length - offset)).unwrap_or_default();
+        for chunk in storage.read(file, vec![(offset, bytes)]).await? {
+            digest.update(&chunk);
+            sums.add(&chunk);
         }
         offset += bytes as u64;
     }

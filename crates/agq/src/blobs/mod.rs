@@ -89,8 +89,8 @@ pub(crate) const PARTS: u16 = 256;
 /// An upload is a file under a temporary name until it is published. A published file never
 /// changes. All methods may be called at the same time, but an upload has one writer.
 pub(crate) trait BlobStorage: Send + Sync + 'static {
-    /// Writes a piece of an upload. Offset 0 creates the file. After [`BlobError::Unsynced`], the
-    /// earlier pieces may be lost; after another error, the same call tries again.
+    /// Writes a chunk of an upload. Offset 0 creates the file. After [`BlobError::Unsynced`], the
+    /// earlier chunks may be lost; after another error, the same call tries again.
     fn write(&self, upload: &str, offset: u64, data: Bytes) -> BlobFuture<()>;
     /// Makes an open file without a name the file of a new upload, which saves a copy. Returns
     /// false if that is not possible.

@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use crate::sync::lock;
 
-/// Time without a piece after which an upload is removed, in milliseconds.
+/// Time without a chunk after which an upload is removed, in milliseconds.
 const MAX_IDLE_MS: u64 = 3_600_000;
 
 /// Purpose of an upload.
@@ -41,9 +41,9 @@ impl From<&UploadKey> for UploadTarget {
 pub(crate) struct Uploads(Mutex<HashMap<UploadTarget, UploadEntry>>);
 
 struct UploadEntry {
-    /// Locked while a piece is written, because pieces come in their order.
+    /// Locked while a chunk is written, because chunks come in their order.
     upload: Arc<tokio::sync::Mutex<Upload>>,
-    /// Name of the file; empty before the first piece. It is also known while the upload is locked.
+    /// Name of the file; empty before the first chunk. It is also known while the upload is locked.
     name: String,
     used_at: Timestamp,
 }
@@ -52,10 +52,10 @@ struct UploadEntry {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Upload {
     attempt: u32,
-    /// Name of the file; empty before the first piece.
+    /// Name of the file; empty before the first chunk.
     pub(crate) name: String,
     pub(crate) length: u64,
-    /// Number of bytes of the file if agq has adopted the file of the worker, so that no piece has
+    /// Number of bytes of the file if agq has adopted the file of the worker, so that no chunk has
     /// to be written.
     pub(crate) adopted: Option<u64>,
     hash: BlobHasher,
@@ -84,7 +84,7 @@ impl Uploads {
         lock(&self.0).remove(target);
     }
 
-    /// Removes the uploads without a piece for an hour. Returns the names of their files.
+    /// Removes the uploads without a chunk for an hour. Returns the names of their files.
     pub(crate) fn expire(&self, now: Timestamp) -> Vec<String> {
         let mut all = lock(&self.0);
         // An upload that is locked is being written or published.
@@ -102,9 +102,9 @@ impl Uploads {
 }
 
 impl Upload {
-    /// Checks that a piece of `attempt` follows the bytes that agq has received.
-    pub(crate) fn check_piece(&self, attempt: u32, offset: u64, data: &Bytes) -> Result<(), Rejection> {
-        blob::check_piece(self.received(attempt), offset, data.len())
+    /// Checks that a chunk of `attempt` follows the bytes that agq has received.
+    pub(crate) fn check_chunk(&self, attempt: u32, offset: u64, data: &Bytes) -> Result<(), Rejection> {
+        blob::check_chunk(self.received(attempt), offset, data.len())
     }
 
     /// Returns the number of received bytes of an attempt.
@@ -112,14 +112,14 @@ impl Upload {
         if attempt == self.attempt { self.length } else { 0 }
     }
 
-    /// Returns the upload with a further piece.
+    /// Returns the upload with a further chunk.
     pub(crate) fn with(&self, data: &[u8]) -> Self {
         let mut longer = self.clone();
         longer.add(data);
         longer
     }
 
-    /// Adds a piece.
+    /// Adds a chunk.
     pub(crate) fn add(&mut self, data: &[u8]) {
         self.hash.update(data);
         self.sums.add(data);
@@ -157,20 +157,20 @@ mod tests {
     }
 
     #[test]
-    fn upload_takes_pieces_in_their_order() {
-        let piece = Bytes::from_static(b"hello");
+    fn upload_takes_chunks_in_their_order() {
+        let chunk = Bytes::from_static(b"hello");
         let upload = begun();
-        assert_eq!(upload.check_piece(1, 0, &piece), Ok(()));
-        let upload = upload.with(&piece);
+        assert_eq!(upload.check_chunk(1, 0, &chunk), Ok(()));
+        let upload = upload.with(&chunk);
         assert_eq!(upload.length, 5);
-        assert_eq!(upload.check_piece(1, 5, &piece), Ok(()));
-        assert_eq!(upload.check_piece(1, 0, &piece), Ok(()), "it may begin again");
-        let error = |attempt, offset, piece: &Bytes| {
-            upload.check_piece(attempt, offset, piece).unwrap_err().to_string()
+        assert_eq!(upload.check_chunk(1, 5, &chunk), Ok(()));
+        assert_eq!(upload.check_chunk(1, 0, &chunk), Ok(()), "it may begin again");
+        let error = |attempt, offset, chunk: &Bytes| {
+            upload.check_chunk(attempt, offset, chunk).unwrap_err().to_string()
         };
-        assert_eq!(error(1, 4, &piece), "Invalid upload: offset is 4, but the upload has 5 bytes");
-        assert_eq!(error(2, 5, &piece), "Invalid upload: offset is 5, but the upload has 0 bytes");
-        assert_eq!(error(1, 5, &Bytes::new()), "Invalid upload: the piece is empty");
+        assert_eq!(error(1, 4, &chunk), "Invalid upload: offset is 4, but the upload has 5 bytes");
+        assert_eq!(error(2, 5, &chunk), "Invalid upload: offset is 5, but the upload has 0 bytes");
+        assert_eq!(error(1, 5, &Bytes::new()), "Invalid upload: the chunk is empty");
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn uploads_expire_without_a_piece() {
+    async fn uploads_expire_without_a_chunk() {
         let (uploads, start) = (Uploads::default(), Timestamp(1000));
         let upload = uploads.of(&target(1), start);
         *upload.lock().await = uploads.begin(&target(1), 1, "u".into());

@@ -106,13 +106,13 @@ async fn read_all(body: Body, bounds: BodyLimits) -> HttpResult<Bytes> {
 
 async fn collect(body: Body, bounds: BodyLimits) -> HttpResult<Bytes> {
     let (mut body, mut bytes) = (body.into_data_stream(), BytesMut::new());
-    while let Some(piece) = body.next().await {
-        let piece =
-            piece.map_err(|error| ApiError::invalid(format!("the body could not be read: {error}")))?;
-        if exceeds(bytes.len().saturating_add(piece.len()), bounds.bytes) {
+    while let Some(chunk) = body.next().await {
+        let chunk =
+            chunk.map_err(|error| ApiError::invalid(format!("the body could not be read: {error}")))?;
+        if exceeds(bytes.len().saturating_add(chunk.len()), bounds.bytes) {
             return Err(bounds.too_large());
         }
-        bytes.extend_from_slice(&piece);
+        bytes.extend_from_slice(&chunk);
     }
     Ok(bytes.freeze())
 }
@@ -197,20 +197,20 @@ mod tests {
         read_all(body, bounds).await.map_err(|ApiError { status, message, .. }| (status.as_u16(), message))
     }
 
-    fn in_pieces(pieces: &[&'static str]) -> Body {
-        let pieces: Vec<_> = pieces.iter().map(|piece| Ok::<_, std::io::Error>(*piece)).collect();
-        Body::from_stream(stream::iter(pieces))
+    fn in_chunks(chunks: &[&'static str]) -> Body {
+        let chunks: Vec<_> = chunks.iter().map(|chunk| Ok::<_, std::io::Error>(*chunk)).collect();
+        Body::from_stream(stream::iter(chunks))
     }
 
     #[tokio::test]
     async fn body_is_refused_one_byte_beyond_its_bound() {
         assert_eq!(read(Body::from("1234"), BOUNDS).await.unwrap(), "1234");
-        assert_eq!(read(in_pieces(&["12", "34"]), BOUNDS).await.unwrap(), "1234");
+        assert_eq!(read(in_chunks(&["12", "34"]), BOUNDS).await.unwrap(), "1234");
         let refused = (413, "the body has more than 4 bytes".to_owned());
         assert_eq!(read(Body::from("12345"), BOUNDS).await.unwrap_err(), refused);
-        assert_eq!(read(in_pieces(&["12", "345"]), BOUNDS).await.unwrap_err(), refused);
+        assert_eq!(read(in_chunks(&["12", "345"]), BOUNDS).await.unwrap_err(), refused);
         let unbounded = BodyLimits { bytes: 0, ..BOUNDS };
-        assert_eq!(read(in_pieces(&["12", "345"]), unbounded).await.unwrap(), "12345");
+        assert_eq!(read(in_chunks(&["12", "345"]), unbounded).await.unwrap(), "12345");
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Outputs of tasks over HTTP, whole or a range, sent in pieces (docs/protocol/outputs.md).
+//! Outputs of tasks over HTTP, whole or a range, sent in chunks (docs/protocol/outputs.md).
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Number of bytes that are read at once, and so the memory of a download.
-const PIECE_BYTES: u64 = 1024 * 1024;
+const CHUNK_BYTES: u64 = 1024 * 1024;
 
 /// The output is data of a user: it never runs as a page, even if a browser shows it.
 const POLICY: &str = "default-src 'none'; sandbox";
@@ -150,8 +150,8 @@ struct Download {
 }
 
 impl Download {
-    /// Returns a body that reads the next piece when the client has taken the last one. The first
-    /// piece is read before, so that a missing or damaged output is an answer with an error.
+    /// Returns a body that reads the next chunk when the client has taken the last one. The first
+    /// chunk is read before, so that a missing or damaged output is an answer with an error.
     async fn body(mut self, is_head: bool) -> Result<Body> {
         if self.at == self.end {
             return Ok(Body::empty());
@@ -165,26 +165,26 @@ impl Download {
         Ok(Body::from_stream(stream::iter([Ok(first)]).chain(rest)))
     }
 
-    /// Returns the next piece and what is left, or `None` at the end. An error ends the connection
+    /// Returns the next chunk and what is left, or `None` at the end. An error ends the connection
     /// before `Content-Length` is reached.
     async fn following(mut self) -> Result<Option<(Bytes, Self)>> {
         if self.at == self.end {
             return Ok(None);
         }
-        let piece = self.next().await.inspect_err(|error| warn!(%error, "a download was interrupted"))?;
-        Ok(Some((piece, self)))
+        let chunk = self.next().await.inspect_err(|error| warn!(%error, "a download was interrupted"))?;
+        Ok(Some((chunk, self)))
     }
 
-    /// Reads the next piece. It is an error if the output has fewer bytes.
+    /// Reads the next chunk. It is an error if the output has fewer bytes.
     async fn next(&mut self) -> Result<Bytes> {
-        let length = (self.end - self.at).min(PIECE_BYTES);
-        let piece = self.output.read(&self.app, (self.at, length)).await?;
-        if piece.len() as u64 != length {
+        let length = (self.end - self.at).min(CHUNK_BYTES);
+        let chunk = self.output.read(&self.app, (self.at, length)).await?;
+        if chunk.len() as u64 != length {
             let hash = self.output.hash();
             return Err(BlobError::Failed(format!("the blob {hash} is shorter than its output")).into());
         }
         self.at += length;
-        Ok(piece)
+        Ok(chunk)
     }
 }
 

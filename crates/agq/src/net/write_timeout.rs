@@ -69,9 +69,9 @@ impl AsyncWrite for TimeoutWriter {
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        pieces: &[io::IoSlice<'_>],
+        chunks: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let sent = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
+        let sent = Pin::new(&mut self.inner).poll_write_vectored(cx, chunks);
         self.check(cx, sent)
     }
 

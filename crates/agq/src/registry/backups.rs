@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use agenix_protocol::{documents::BACKUP_PIECE_BYTES, time::Timestamp};
+use agenix_protocol::{documents::BACKUP_CHUNK_BYTES, time::Timestamp};
 
 use tokio::sync::{RwLock, RwLockReadGuard};
 
@@ -182,23 +182,23 @@ impl Backups {
     }
 }
 
-/// Returns at most [`BACKUP_PIECE_BYTES`], and nothing at the end of the file.
-pub(crate) fn piece(file: &File, offset: u64) -> Result<Vec<u8>, BackupError> {
+/// Returns at most [`BACKUP_CHUNK_BYTES`], and nothing at the end of the file.
+pub(crate) fn chunk(file: &File, offset: u64) -> Result<Vec<u8>, BackupError> {
     if offset >= file.metadata()?.len() {
         return Ok(Vec::new());
     }
-    let mut piece = vec![0; BACKUP_PIECE_BYTES];
+    let mut chunk = vec![0; BACKUP_CHUNK_BYTES];
     let mut done = 0;
     loop {
-        match file.read_at(&mut piece[done..], offset.saturating_add(done as u64)) {
+        match file.read_at(&mut chunk[done..], offset.saturating_add(done as u64)) {
             Ok(0) => break,
             Ok(more) => done += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error.into()),
         }
     }
-    piece.truncate(done);
-    Ok(piece)
+    chunk.truncate(done);
+    Ok(chunk)
 }
 
 /// The id is escaped, and cut to the length of an id.
@@ -208,9 +208,9 @@ fn not_found(backup_id: &str) -> BackupError {
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::{documents::BACKUP_PIECE_BYTES, time::Timestamp};
+    use agenix_protocol::{documents::BACKUP_CHUNK_BYTES, time::Timestamp};
 
-    use super::{BackupError, Backups, RESERVE_BYTES, check_room, piece};
+    use super::{BackupError, Backups, RESERVE_BYTES, check_room, chunk};
 
     #[test]
     fn backup_blocks_others_until_unread_for_a_minute() {
@@ -233,7 +233,7 @@ mod tests {
         assert!(matches!(backups.begin(Timestamp(1_089_999)), Err(BackupError::UnderWay)));
         let path = backups.begin(Timestamp(1_090_000)).unwrap();
         assert!(matches!(backups.file("a", later), Err(BackupError::NotFound(_))));
-        assert_eq!(piece(&file, 1).unwrap(), b"opy", "an open copy can be read to its end");
+        assert_eq!(chunk(&file, 1).unwrap(), b"opy", "an open copy can be read to its end");
         backups.failed(&path);
         let path = backups.begin(later).unwrap();
         assert!(matches!(backups.made("c", &path, later), Err(BackupError::Unreadable(_))));
@@ -277,13 +277,13 @@ mod tests {
     }
 
     #[test]
-    fn backup_is_read_in_pieces() {
+    fn backup_is_read_in_chunks() {
         let path = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(path.path(), vec![b'x'; BACKUP_PIECE_BYTES + 2]).unwrap();
+        std::fs::write(path.path(), vec![b'x'; BACKUP_CHUNK_BYTES + 2]).unwrap();
         let file = std::fs::File::open(path.path()).unwrap();
         let lengths =
-            [0, 1, 3, BACKUP_PIECE_BYTES + 2].map(|offset| piece(&file, offset as u64).unwrap().len());
-        assert_eq!(lengths, [BACKUP_PIECE_BYTES, BACKUP_PIECE_BYTES, BACKUP_PIECE_BYTES - 1, 0]);
-        assert_eq!(piece(&file, u64::MAX).unwrap().len(), 0);
+            [0, 1, 3, BACKUP_CHUNK_BYTES + 2].map(|offset| chunk(&file, offset as u64).unwrap().len());
+        assert_eq!(lengths, [BACKUP_CHUNK_BYTES, BACKUP_CHUNK_BYTES, BACKUP_CHUNK_BYTES - 1, 0]);
+        assert_eq!(chunk(&file, u64::MAX).unwrap().len(), 0);
     }
 }

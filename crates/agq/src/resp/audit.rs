@@ -85,12 +85,12 @@ pub(crate) fn record_refusal(
     }
 }
 
-/// BACKUP READ and BACKUP BLOB are not recorded, because a backup has many pieces, and BACKUP BEGIN
+/// BACKUP READ and BACKUP BLOB are not recorded, because a backup has many chunks, and BACKUP BEGIN
 /// is recorded.
 fn is_recorded(app: &AppState, command: &Command, request: &Request) -> bool {
-    let is_piece =
+    let is_chunk =
         matches!(request, Request::Backup(BackupCommand::Read { .. } | BackupCommand::Blob { .. }));
-    app.audit.is_on() && audit_log::is_recorded(command.name) && !is_piece
+    app.audit.is_on() && audit_log::is_recorded(command.name) && !is_chunk
 }
 
 fn put(

@@ -67,12 +67,12 @@ pub(crate) async fn submit(
     let terms = JobParams::of(&action, &plan, app.settings.job_timeout_ms, now);
     let of_jobs = budget.as_ref().map(|budget| budget.of_job(Some(&plan), terms.timeout_ms)).transpose()?;
     let action = Action { budget: of_jobs.map(Box::new), ..action };
-    let inputs = match chunked_submission::pieces(submission.inputs, app.settings.inputs_at_once) {
-        Ok(pieces) => {
+    let inputs = match chunked_submission::chunks(submission.inputs, app.settings.inputs_at_once) {
+        Ok(chunks) => {
             blob::check_reads_none(&plan)?;
             let plan_id = action.plan_id.clone();
             let booking = |later| budget.as_ref().map(|budget| budget.booking(later));
-            let stored = chunked_submission::store(app, action, &plan, &pieces, jobs_created, booking);
+            let stored = chunked_submission::store(app, action, &plan, &chunks, jobs_created, booking);
             let (jobs_created, is_staged) = Box::pin(stored).await?;
             if is_staged {
                 Box::pin(staged_jobs::recheck(app, &plan_id, &action_id)).await;

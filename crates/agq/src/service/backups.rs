@@ -1,10 +1,10 @@
-//! Backups: a consistent copy of the store, made beside the database and read in pieces.
+//! Backups: a consistent copy of the store, made beside the database and read in chunks.
 
 use std::sync::Arc;
 
 use agenix_protocol::{
     blob::BlobHash,
-    documents::{BACKUP_PIECE_BYTES, BackupBegun},
+    documents::{BACKUP_CHUNK_BYTES, BackupBegun},
 };
 use bytes::Bytes;
 
@@ -12,7 +12,7 @@ use super::blobs;
 use crate::{
     app::AppState,
     error::{CommandError, Result},
-    registry::backups::piece,
+    registry::backups::chunk,
     store::StoreError,
 };
 
@@ -39,15 +39,15 @@ pub(crate) async fn begin(app: &Arc<AppState>) -> Result<BackupBegun> {
     made.await.map_err(|error| StoreError(error.to_string()))?
 }
 
-/// Returns the piece at `offset`, which is empty at the end.
+/// Returns the chunk at `offset`, which is empty at the end.
 pub(crate) async fn read(app: &AppState, backup_id: &str, offset: u64) -> Result<Vec<u8>> {
     let file = app.backups.file(backup_id, app.clock.now())?;
-    let read = tokio::task::spawn_blocking(move || piece(&file, offset));
+    let read = tokio::task::spawn_blocking(move || chunk(&file, offset));
     Ok(read.await.map_err(|error| StoreError(error.to_string()))??)
 }
 
-/// Returns the piece of a blob at `offset`, which is empty at its end.
+/// Returns the chunk of a blob at `offset`, which is empty at its end.
 pub(crate) async fn read_blob(app: &AppState, backup_id: &str, hash: BlobHash, offset: u64) -> Result<Bytes> {
     app.backups.file(backup_id, app.clock.now())?;
-    blobs::read(app, hash, (offset, BACKUP_PIECE_BYTES)).await
+    blobs::read(app, hash, (offset, BACKUP_CHUNK_BYTES)).await
 }

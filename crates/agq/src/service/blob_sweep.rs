@@ -221,7 +221,7 @@ async fn has_record(app: &AppState, file: &ListedFile) -> Result<bool> {
     Ok(record(app, file.hash).await?.is_some_and(|blob| blob.suffix == file.suffix))
 }
 
-/// Removes uploads without a piece for a while, also those of earlier processes.
+/// Removes uploads without a chunk for a while, also those of earlier processes.
 pub(crate) async fn sweep_uploads(app: &AppState) -> Result<()> {
     let Some(storage) = &app.blobs else { return Ok(()) };
     let now = app.clock.now();

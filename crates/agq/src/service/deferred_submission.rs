@@ -34,9 +34,9 @@ use crate::{
     error::{CommandError, Result},
 };
 
-/// Size at which `submit_outputs` submits a piece. The last output may go beyond it.
-const PIECE_BYTES: usize = 1024 * 1024;
-const PIECE_INPUTS: usize = 1000;
+/// Size at which `submit_outputs` submits a chunk. The last output may go beyond it.
+const CHUNK_BYTES: usize = 1024 * 1024;
+const CHUNK_INPUTS: usize = 1000;
 
 #[derive(Debug, Default)]
 pub(crate) struct SubmissionContext<'c> {
@@ -141,7 +141,7 @@ async fn submit_later_action(
     action_submission::submit(app, by, submission).await.map(drop)
 }
 
-/// Submits the outputs of the step before in pieces, because all of them may not fit into memory.
+/// Submits the outputs of the step before in chunks, because all of them may not fit into memory.
 /// Continues an action that an earlier call has begun to submit.
 async fn submit_outputs(
     app: &AppState,
@@ -162,7 +162,7 @@ async fn submit_outputs(
     }
 }
 
-/// Each piece names its index, so that a repeated piece is not added again.
+/// Each chunk names its index, so that a repeated chunk is not added again.
 async fn submit_all_outputs(
     app: &AppState,
     by: Submitter<'_>,
@@ -170,7 +170,7 @@ async fn submit_all_outputs(
     action_id: &ActionId,
     (before, mut is_begun): (StepInputs<'_>, bool),
 ) -> Result<()> {
-    let (mut piece, mut bytes, mut at) = (Vec::new(), 0, 0);
+    let (mut chunk, mut bytes, mut at) = (Vec::new(), 0, 0);
     let mut job_ids = Vec::new();
     for producer in producers(before) {
         job_ids.extend(jobs_of(app, producer).await?);
@@ -178,15 +178,15 @@ async fn submit_all_outputs(
     for job_id in job_ids {
         let Some(input) = output_of(app, &job_id).await? else { continue };
         bytes += input.get().len();
-        piece.push(input);
-        if bytes >= PIECE_BYTES || piece.len() >= PIECE_INPUTS {
-            let count = piece.len() as u64;
-            submit_output_piece(app, by, submission, (take(&mut piece), at), is_begun).await?;
+        chunk.push(input);
+        if bytes >= CHUNK_BYTES || chunk.len() >= CHUNK_INPUTS {
+            let count = chunk.len() as u64;
+            submit_output_chunk(app, by, submission, (take(&mut chunk), at), is_begun).await?;
             (bytes, at, is_begun) = (0, at + count, true);
         }
     }
-    if !piece.is_empty() || !is_begun {
-        submit_output_piece(app, by, submission, (piece, at), is_begun).await?;
+    if !chunk.is_empty() || !is_begun {
+        submit_output_chunk(app, by, submission, (chunk, at), is_begun).await?;
     }
     if submission.open { Ok(()) } else { action_changes::close(app, action_id).await }
 }
@@ -214,7 +214,7 @@ pub(crate) async fn is_partly_submitted(app: &AppState, step: &WorkflowStep) -> 
 }
 
 /// Adds `inputs` at the place `at` if `is_begun`, and submits the action otherwise.
-async fn submit_output_piece(
+async fn submit_output_chunk(
     app: &AppState,
     by: Submitter<'_>,
     submission: &ActionSubmission,

@@ -40,7 +40,7 @@ pub(crate) async fn read(
 
 /// Returns the bytes from `offset` that a stream of a running job has so far. Returns `None` if its
 /// worker cannot be asked, or the task has not started.
-pub(crate) async fn piece(
+pub(crate) async fn chunk(
     app: &AppState,
     job: &Job,
     (task_number, stream): (u32, OutputStream),
@@ -52,20 +52,20 @@ pub(crate) async fn piece(
     let Some(answer) = ask(app, job, position, only).await? else { return Ok(None) };
     // The node of the worker has parsed the answer.
     let Ok(output) = parse::<JobOutput>(&answer) else { return Ok(None) };
-    Ok(piece_of(output, job.attempt, (task_number, stream)))
+    Ok(chunk_of(output, job.attempt, (task_number, stream)))
 }
 
 /// Returns the bytes of a stream in an answer about an attempt. An answer about another attempt has
 /// none: the job was started again since its record was read, and the bytes begin at another
 /// offset.
-fn piece_of(output: JobOutput, attempt: u32, (task_number, stream): (u32, OutputStream)) -> Option<Vec<u8>> {
+fn chunk_of(output: JobOutput, attempt: u32, (task_number, stream): (u32, OutputStream)) -> Option<Vec<u8>> {
     let tasks = (output.attempt == attempt).then_some(output.tasks)?;
     let task = tasks.into_iter().find(|task| task.task_number == task_number)?;
-    let piece = match stream {
+    let chunk = match stream {
         OutputStream::Stdout => task.stdout,
         OutputStream::Stderr => task.stderr,
     };
-    Some(piece?.bytes)
+    Some(chunk?.bytes)
 }
 
 /// Asks the worker of the job for output. Returns `None` if no live worker has it.
@@ -115,17 +115,17 @@ mod tests {
         documents::{JobOutput, OutputChunk, TaskOutput},
     };
 
-    use super::piece_of;
+    use super::chunk_of;
 
     #[test]
     fn answer_about_another_attempt_has_no_bytes_of_this_one() {
         let stdout = Some(OutputChunk { from: 0, bytes: b"abc".to_vec() });
         let tasks = vec![TaskOutput { task_number: 1, command: "sh".into(), stdout, stderr: None }];
         let output = JobOutput { job_id: "j".parse().unwrap(), attempt: 2, tasks, more: false, ended: false };
-        let piece = |attempt, stream| piece_of(output.clone(), attempt, (1, stream));
-        assert_eq!(piece(2, OutputStream::Stdout), Some(b"abc".to_vec()));
-        assert_eq!(piece(2, OutputStream::Stderr), None);
-        assert_eq!(piece(1, OutputStream::Stdout), None);
-        assert_eq!(piece_of(output.clone(), 2, (2, OutputStream::Stdout)), None);
+        let chunk = |attempt, stream| chunk_of(output.clone(), attempt, (1, stream));
+        assert_eq!(chunk(2, OutputStream::Stdout), Some(b"abc".to_vec()));
+        assert_eq!(chunk(2, OutputStream::Stderr), None);
+        assert_eq!(chunk(1, OutputStream::Stdout), None);
+        assert_eq!(chunk_of(output.clone(), 2, (2, OutputStream::Stdout)), None);
     }
 }

@@ -19,11 +19,11 @@ use crate::{
 };
 
 /// Maximum number of bytes of one reply.
-const MAX_PIECE_BYTES: usize = 4 * 1024 * 1024;
+const MAX_CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
-/// Piece of a stored stream.
+/// Chunk of a stored stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct OutputPiece {
+pub(crate) struct StreamChunk {
     /// Number of bytes of the whole stored stream.
     pub(crate) total: u64,
     pub(crate) bytes: Bytes,
@@ -50,7 +50,7 @@ impl StoredOutput {
         &self.captured.bytes
     }
 
-    /// Returns at most `length` bytes from `offset`, and at most [`MAX_PIECE_BYTES`].
+    /// Returns at most `length` bytes from `offset`, and at most [`MAX_CHUNK_BYTES`].
     pub(crate) async fn read(&self, app: &AppState, (offset, length): (u64, u64)) -> Result<Bytes> {
         let length = self.available((offset, length));
         let Self { captured, .. } = self;
@@ -68,7 +68,7 @@ impl StoredOutput {
     /// a worker may name a blob that is longer than its stream.
     fn available(&self, (offset, length): (u64, u64)) -> usize {
         let left = self.total.saturating_sub(offset);
-        usize::try_from(length.min(left)).unwrap_or(usize::MAX).min(MAX_PIECE_BYTES)
+        usize::try_from(length.min(left)).unwrap_or(usize::MAX).min(MAX_CHUNK_BYTES)
     }
 }
 
@@ -91,14 +91,14 @@ fn in_results(results: &str, (task_number, stream): (u32, OutputStream)) -> Opti
     Some(StoredOutput { captured, total, written })
 }
 
-/// Returns a piece of a stream: of the results of an ended attempt, or of what a running job has
+/// Returns a chunk of a stream: of the results of an ended attempt, or of what a running job has
 /// written so far. Returns `None` without either.
 pub(crate) async fn read(
     app: &AppState,
     job_id: &JobId,
     stream: (u32, OutputStream),
     range: Option<(u64, u64)>,
-) -> Result<Option<OutputPiece>> {
+) -> Result<Option<StreamChunk>> {
     let Some(stored) = app.store.job(job_id).await? else { return Ok(None) };
     let Some(results) = &stored.results else {
         return read_running(app, &stored.job, stream, range).await;
@@ -108,7 +108,7 @@ pub(crate) async fn read(
     if offset > total {
         return Err(Rejection::InvalidRange { offset, length: total }.into());
     }
-    Ok(Some(OutputPiece { total, bytes: output.read(app, (offset, length)).await? }))
+    Ok(Some(StreamChunk { total, bytes: output.read(app, (offset, length)).await? }))
 }
 
 /// Returns the path and the number of bytes of the content of the file with a stream of an ended
@@ -130,14 +130,14 @@ pub(crate) async fn file(
     Ok(path.map(|path| (path, blob.length)))
 }
 
-/// Returns a piece of a blob that the input of the job names, or `None` if it names another one.
+/// Returns a chunk of a blob that the input of the job names, or `None` if it names another one.
 pub(crate) async fn read_input(
     app: &AppState,
     caller: &Caller,
     (job_id, attempt): (&JobId, u32),
     hash: BlobHash,
     (offset, length): (u64, u64),
-) -> Result<Option<OutputPiece>> {
+) -> Result<Option<StreamChunk>> {
     check_holder(app, caller, job_id, attempt).await?;
     let json = app.store.document(DocumentKind::JobInputs, job_id.as_str()).await?;
     let named = json.map(|json| lookup::parse::<JobBlobs>("input blobs of job", job_id.as_str(), &json));
@@ -148,26 +148,26 @@ pub(crate) async fn read_input(
     if offset > total {
         return Err(Rejection::InvalidRange { offset, length: total }.into());
     }
-    let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_PIECE_BYTES);
+    let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_CHUNK_BYTES);
     let bytes = blobs::read(app, hash, (offset, length)).await?;
-    Ok(Some(OutputPiece { total, bytes }))
+    Ok(Some(StreamChunk { total, bytes }))
 }
 
-/// Returns a piece of a stream of a running job, whose number of bytes is known up to its end.
+/// Returns a chunk of a stream of a running job, whose number of bytes is known up to its end.
 async fn read_running(
     app: &AppState,
     job: &Job,
     stream: (u32, OutputStream),
     range: Option<(u64, u64)>,
-) -> Result<Option<OutputPiece>> {
+) -> Result<Option<StreamChunk>> {
     if job.status() != Status::Running {
         return Ok(None);
     }
     let (offset, length) = range.unwrap_or((0, u64::MAX));
-    let piece = job_output::piece(app, job, stream, offset).await?;
-    Ok(piece.map(|mut bytes| {
+    let chunk = job_output::chunk(app, job, stream, offset).await?;
+    Ok(chunk.map(|mut bytes| {
         bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
-        OutputPiece { total: offset.saturating_add(bytes.len() as u64), bytes: bytes.into() }
+        StreamChunk { total: offset.saturating_add(bytes.len() as u64), bytes: bytes.into() }
     }))
 }
 
@@ -175,7 +175,7 @@ async fn read_running(
 mod tests {
     use agenix_protocol::blob::OutputStream;
 
-    use super::{MAX_PIECE_BYTES, in_results};
+    use super::{MAX_CHUNK_BYTES, in_results};
 
     #[test]
     fn reply_has_no_bytes_behind_the_end_of_the_stream() {
@@ -187,6 +187,6 @@ mod tests {
         };
         assert_eq!([0, 1, 2, 3].map(|offset| of(2).available((offset, 100))), [2, 1, 0, 0]);
         assert_eq!(of(2).available((0, 1)), 1);
-        assert_eq!(of(u64::MAX).available((0, u64::MAX)), MAX_PIECE_BYTES);
+        assert_eq!(of(u64::MAX).available((0, u64::MAX)), MAX_CHUNK_BYTES);
     }
 }

@@ -13,7 +13,7 @@ use crate::blobs::uploads::Upload;
 
 /// Number of bytes that are read at once: so few stay in the cache of the processor until they are
 /// written.
-const PIECE_BYTES: u64 = 256 * 1024;
+const CHUNK_BYTES: u64 = 256 * 1024;
 
 /// Reason without [`crate::app::Caller::process`].
 pub(super) const NO_PROCESS: &str = "the client is not a process of the user of agq on a Unix socket";
@@ -46,7 +46,7 @@ impl PeerFile {
 
     /// Reads the next bytes from `offset`, at most to `end`. Returns none at the end of the file.
     pub(super) async fn read(&self, offset: u64, end: u64) -> Result<Bytes, Rejection> {
-        let length = usize::try_from(end.saturating_sub(offset).min(PIECE_BYTES)).unwrap_or_default();
+        let length = usize::try_from(end.saturating_sub(offset).min(CHUNK_BYTES)).unwrap_or_default();
         let file = Arc::clone(&self.file);
         let read = spawn_blocking(move || {
             let mut bytes = vec![0; length];
@@ -61,7 +61,7 @@ impl PeerFile {
     pub(super) async fn add_to(&self, mut upload: Upload, end: u64) -> Result<Upload, Rejection> {
         let file = Arc::clone(&self.file);
         let added = spawn_blocking(move || {
-            let mut bytes = vec![0; usize::try_from(PIECE_BYTES).unwrap_or_default()];
+            let mut bytes = vec![0; usize::try_from(CHUNK_BYTES).unwrap_or_default()];
             loop {
                 let left = usize::try_from(end.saturating_sub(upload.length)).unwrap_or(usize::MAX);
                 let most = left.min(bytes.len());
@@ -116,12 +116,12 @@ mod tests {
         process::getpid,
     };
 
-    use super::{PIECE_BYTES, PeerFile};
+    use super::{CHUNK_BYTES, PeerFile};
 
     #[tokio::test]
-    async fn file_of_a_process_is_read_in_pieces() {
+    async fn file_of_a_process_is_read_in_chunks() {
         let file = tempfile::tempfile().unwrap();
-        let bytes = vec![7; PIECE_BYTES as usize + 3];
+        let bytes = vec![7; CHUNK_BYTES as usize + 3];
         std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
         let (descriptor, metadata) = (file.as_raw_fd().cast_unsigned(), file.metadata().unwrap());
         let (device, inode) = (metadata.dev(), metadata.ino());
@@ -129,7 +129,7 @@ mod tests {
         let read = PeerFile::open(Some(getpid()), open).await.unwrap();
         let end = bytes.len() as u64;
         assert_eq!(read.read(0, end).await.unwrap(), bytes[3..]);
-        assert_eq!(read.read(PIECE_BYTES, end).await.unwrap(), bytes[..3]);
+        assert_eq!(read.read(CHUNK_BYTES, end).await.unwrap(), bytes[..3]);
         assert_eq!(read.read(end - 2, end - 1).await.unwrap().len(), 1);
         assert!(read.read(end, end).await.unwrap().is_empty());
         let refusal = async |process, open| PeerFile::open(process, open).await.unwrap_err().to_string();

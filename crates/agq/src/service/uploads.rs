@@ -25,7 +25,7 @@ use crate::{
 /// Maximum number of bytes that one command copies, because the connection waits for the command.
 const MAX_COPIED_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Writes a piece of an upload. Returns the number of bytes of the upload.
+/// Writes a chunk of an upload. Returns the number of bytes of the upload.
 pub(crate) async fn write(
     app: &AppState,
     caller: &Caller,
@@ -34,7 +34,7 @@ pub(crate) async fn write(
     data: Bytes,
 ) -> Result<u64> {
     check_holder(app, caller, &key.job_id, key.attempt).await?;
-    write_piece(app, &key.into(), key.attempt, offset, data).await
+    write_chunk(app, &key.into(), key.attempt, offset, data).await
 }
 
 /// Copies bytes of an upload from a file that the worker has open. Returns the number of bytes of
@@ -53,7 +53,7 @@ pub(crate) async fn copy(
     let entry = app.uploads.of(&key.into(), app.clock.now());
     let mut upload = entry.lock().await;
     let first = file.read(offset, end).await?;
-    upload.check_piece(key.attempt, offset, &first)?;
+    upload.check_chunk(key.attempt, offset, &first)?;
     if offset == 0 {
         begin(app, storage, (&key.into(), &mut upload), key.attempt).await?;
         adopt(storage, &mut upload, &file).await?;
@@ -61,25 +61,25 @@ pub(crate) async fn copy(
     if upload.adopted.is_some() {
         *upload = file.add_to(upload.clone(), end).await?;
     } else {
-        copy_pieces(storage, &mut upload, (&file, end), first).await?;
+        copy_chunks(storage, &mut upload, (&file, end), first).await?;
     }
     Ok((upload.length, upload.hash()))
 }
 
-/// Copies the pieces of a file up to `end`, the first of which was read already.
-async fn copy_pieces(
+/// Copies the chunks of a file up to `end`, the first of which was read already.
+async fn copy_chunks(
     storage: &Arc<dyn BlobStorage>,
     upload: &mut Upload,
     (file, end): (&PeerFile, u64),
     first: Bytes,
 ) -> Result<()> {
-    let (start, mut piece) = (upload.length, first);
-    while !piece.is_empty() {
-        // The next piece is read while this one is hashed and written.
-        let after = upload.length + piece.len() as u64;
-        let (added, next) = tokio::join!(add(storage, upload, &piece), file.read(after, end));
+    let (start, mut chunk) = (upload.length, first);
+    while !chunk.is_empty() {
+        // The next chunk is read while this one is hashed and written.
+        let after = upload.length + chunk.len() as u64;
+        let (added, next) = tokio::join!(add(storage, upload, &chunk), file.read(after, end));
         match added {
-            Ok(()) => piece = next?,
+            Ok(()) => chunk = next?,
             // The worker asks for the rest, and gets the error if it stays. An upload that is over
             // has no bytes.
             Err(_) if upload.length > start => break,
@@ -101,7 +101,7 @@ async fn adopt(
     Ok(())
 }
 
-/// Writes a piece of an input. Returns the number of bytes of the upload.
+/// Writes a chunk of an input. Returns the number of bytes of the upload.
 pub(crate) async fn write_input(
     app: &AppState,
     caller: &Caller,
@@ -109,10 +109,10 @@ pub(crate) async fn write_input(
     offset: u64,
     data: Bytes,
 ) -> Result<u64> {
-    write_piece(app, &input_of(caller, name), 0, offset, data).await
+    write_chunk(app, &input_of(caller, name), 0, offset, data).await
 }
 
-async fn write_piece(
+async fn write_chunk(
     app: &AppState,
     target: &UploadTarget,
     attempt: u32,
@@ -122,7 +122,7 @@ async fn write_piece(
     let storage = blobs::storage(app)?;
     let entry = app.uploads.of(target, app.clock.now());
     let mut upload = entry.lock().await;
-    upload.check_piece(attempt, offset, &data)?;
+    upload.check_chunk(attempt, offset, &data)?;
     if offset == 0 {
         begin(app, storage, (target, &mut upload), attempt).await?;
     }
@@ -142,9 +142,9 @@ async fn begin(
     Ok(())
 }
 
-/// Adds a piece to an upload. The piece is hashed while a thread writes it. After a failed write,
-/// the client sends the same piece again. After a failed sync, the upload is over, so that the same
-/// piece is refused, and the client begins again.
+/// Adds a chunk to an upload. The chunk is hashed while a thread writes it. After a failed write,
+/// the client sends the same chunk again. After a failed sync, the upload is over, so that the same
+/// chunk is refused, and the client begins again.
 async fn add(storage: &Arc<dyn BlobStorage>, upload: &mut Upload, data: &Bytes) -> Result<(), BlobError> {
     let written = storage.write(&upload.name, upload.length, data.clone());
     let (written, longer) = tokio::join!(written, async { upload.with(data) });
@@ -311,8 +311,8 @@ mod tests {
         }
     }
 
-    /// Lets the write of the second piece of an upload fail with `error`. Returns the answer to the
-    /// same piece, sent again, and the number of files of uploads before it.
+    /// Lets the write of the second chunk of an upload fail with `error`. Returns the answer to the
+    /// same chunk, sent again, and the number of files of uploads before it.
     async fn repeated_after(error: BlobError) -> (Result<(), String>, usize) {
         let dir = tempfile::tempdir().unwrap();
         let directory = BlobDirectory::open(dir.path()).unwrap();
@@ -320,11 +320,11 @@ mod tests {
         let storage = Arc::clone(&failing) as Arc<dyn BlobStorage>;
         let target = UploadTarget::Input(None, "i".parse().unwrap());
         let mut upload = Uploads::default().begin(&target, 0, "u".into());
-        let piece = Bytes::from_static(b"hello");
-        add(&storage, &mut upload, &piece).await.unwrap();
+        let chunk = Bytes::from_static(b"hello");
+        add(&storage, &mut upload, &chunk).await.unwrap();
         *lock(&failing.next_error) = Some(error.clone());
-        assert_eq!(add(&storage, &mut upload, &piece).await, Err(error));
-        let answer = upload.check_piece(0, 5, &piece).map_err(|rejection| rejection.to_string());
+        assert_eq!(add(&storage, &mut upload, &chunk).await, Err(error));
+        let answer = upload.check_chunk(0, 5, &chunk).map_err(|rejection| rejection.to_string());
         (answer, storage.list_uploads().await.unwrap().len())
     }
 

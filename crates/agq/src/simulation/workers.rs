@@ -154,7 +154,7 @@ impl World {
         self.actor_asks(at, asked, &["JOB.UPDATE", &held.job_id, &json]).map(drop)
     }
 
-    /// Uploads the output of a job in two pieces. The contents are few, so that jobs share blobs.
+    /// Uploads the output of a job in two chunks. The contents are few, so that jobs share blobs.
     pub(super) fn upload(&mut self, at: usize, held: &HeldJob) -> CheckResult {
         let content = CONTENTS[self.rng.usize(..CONTENTS.len())].repeat(3);
         let (hash, attempt) = (hash_of(&content), held.attempt.to_string());

@@ -94,12 +94,12 @@ fn capture_pipe() -> io::Result<(mpsc::UnboundedReceiver<Vec<u8>>, OwnedFd)> {
     let (mut reader, writer) = io::pipe()?;
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::Builder::new().name("capture".into()).spawn(move || {
-        let (mut piece, mut left) = ([0; MAX_BYTES], MAX_BYTES);
+        let (mut chunk, mut left) = ([0; MAX_BYTES], MAX_BYTES);
         // The loop ends when the last process closes the other end.
-        while let Ok(count @ 1..) = reader.read(&mut piece) {
+        while let Ok(count @ 1..) = reader.read(&mut chunk) {
             let wanted = count.min(left);
             left -= wanted;
-            if wanted > 0 && sender.send(piece[..wanted].to_vec()).is_err() {
+            if wanted > 0 && sender.send(chunk[..wanted].to_vec()).is_err() {
                 left = 0;
             }
         }
@@ -111,8 +111,8 @@ fn capture_pipe() -> io::Result<(mpsc::UnboundedReceiver<Vec<u8>>, OwnedFd)> {
 async fn collect_output(mut receiver: mpsc::UnboundedReceiver<Vec<u8>>) -> String {
     let mut bytes = Vec::new();
     let end = Instant::now() + OUTPUT_GRACE;
-    while let Ok(Some(piece)) = timeout_at(end, receiver.recv()).await {
-        bytes.extend(piece);
+    while let Ok(Some(chunk)) = timeout_at(end, receiver.recv()).await {
+        bytes.extend(chunk);
     }
     text(&bytes)
 }

@@ -132,15 +132,15 @@ impl LiveOutput {
             let known = position.tasks.iter().find(is_it).filter(|_| position.attempt == attempt);
             let known = known.copied().unwrap_or_default();
             let task_number = written.task_number;
-            let mut piece = |file: &Option<Arc<SpoolFile>>, stream, from| {
+            let mut chunk = |file: &Option<Arc<SpoolFile>>, stream, from| {
                 let is_wanted = only.is_none_or(|only| only == TaskStream { task_number, stream });
                 let file = file.as_deref().filter(|_| is_wanted);
-                let piece = file.map(|file| piece(file, from, &mut left));
-                more |= piece.as_ref().is_some_and(|(_, more)| *more);
-                piece.map(|(piece, _)| piece)
+                let chunk = file.map(|file| chunk(file, from, &mut left));
+                more |= chunk.as_ref().is_some_and(|(_, more)| *more);
+                chunk.map(|(chunk, _)| chunk)
             };
-            let stdout = piece(&written.stdout, OutputStream::Stdout, known.stdout);
-            let stderr = piece(&written.stderr, OutputStream::Stderr, known.stderr);
+            let stdout = chunk(&written.stdout, OutputStream::Stdout, known.stdout);
+            let stderr = chunk(&written.stderr, OutputStream::Stderr, known.stderr);
             let command = written.command.clone();
             tasks.push(TaskOutput { task_number, command, stdout, stderr });
         }
@@ -153,7 +153,7 @@ impl LiveOutput {
 }
 
 /// Returns at most `left` bytes from `from`, and whether more follow. Unreadable files have ended.
-fn piece(file: &SpoolFile, from: u64, left: &mut usize) -> (OutputChunk, bool) {
+fn chunk(file: &SpoolFile, from: u64, left: &mut usize) -> (OutputChunk, bool) {
     let there = usize::try_from(file.length().saturating_sub(from)).unwrap_or(usize::MAX);
     let mut bytes = vec![0; there.min(*left)];
     if file.read_exact_at(&mut bytes, from).is_err() {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn live_output_is_split_and_ends_with_the_last_piece() {
+    fn live_output_is_split_and_ends_with_the_last_chunk() {
         let stderr = Arc::new(SpoolFile::from(tempfile::tempfile().unwrap()));
         (&**stderr).write_all(&vec![7; MAX_AT_ONCE + 1]).unwrap();
         let live_output = LiveOutput::default();

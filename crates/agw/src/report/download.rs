@@ -21,11 +21,11 @@ use crate::{
     report::{link::ReportLink, upload::Reaction},
 };
 
-/// Number of bytes of a piece.
-const PIECE_BYTES: u64 = 1024 * 1024;
+/// Number of bytes of a chunk.
+const CHUNK_BYTES: u64 = 1024 * 1024;
 /// Pause before agq is asked again after an error.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Maximum number of repeated requests for a piece that the storage of agq cannot read.
+/// Maximum number of repeated requests for a chunk that the storage of agq cannot read.
 const MAX_UNREADABLE: u32 = 5;
 
 /// Received part of a blob.
@@ -52,16 +52,16 @@ impl Received {
     }
 }
 
-/// Repeated requests for a piece that the storage of agq cannot read.
+/// Repeated requests for a chunk that the storage of agq cannot read.
 #[derive(Default)]
-struct UnreadablePiece {
+struct UnreadableChunk {
     offset: u64,
     requests: u32,
 }
 
-impl UnreadablePiece {
-    /// Returns true if the request for the piece at `offset` is to be repeated after `error`. Only
-    /// a piece that stays unreadable ends a download: any other failure of agq may take its time.
+impl UnreadableChunk {
+    /// Returns true if the request for the chunk at `offset` is to be repeated after `error`. Only
+    /// a chunk that stays unreadable ends a download: any other failure of agq may take its time.
     fn is_repeated(&mut self, error: &ClientError, offset: u64) -> bool {
         let is_unreadable =
             matches!(error, ClientError::Rejected(text) if ErrorKind::of(text) == ErrorKind::BlobStoreFailed);
@@ -88,7 +88,7 @@ pub(crate) async fn fetch(
     let file = retry_on_shortage(file, RESOURCE_TIMEOUT, &context.shortage, cancel).await;
     let file = Arc::new(file.map_err(|unstarted| unstored(&unstarted))?);
     let mut received = Received { file, hash: BlobHasher::default(), bytes: 0 };
-    let mut unreadable = UnreadablePiece::default();
+    let mut unreadable = UnreadableChunk::default();
     loop {
         let link = current.borrow_and_update().clone();
         let Some(link) = link else {
@@ -129,8 +129,8 @@ fn unstored(unstarted: &Unstarted) -> String {
     }
 }
 
-/// Receives the piece from `offset`. Returns the number of bytes of the blob, and the piece.
-/// Between two pieces, others may use the connection: a job that waits for space in the spool must
+/// Receives the chunk from `offset`. Returns the number of bytes of the blob, and the chunk.
+/// Between two chunks, others may use the connection: a job that waits for space in the spool must
 /// not keep the uploads from their connections, because an upload releases space.
 async fn receive(
     job: &JobDocument,
@@ -139,15 +139,15 @@ async fn receive(
     link: &ReportLink,
 ) -> Result<(u64, Vec<u8>), ClientError> {
     let mut transfer = link.transfer().await?;
-    let range = (offset, PIECE_BYTES);
-    let piece = transfer.connection.job_input((&job.job_id, job.attempt), hash, range).await?;
+    let range = (offset, CHUNK_BYTES);
+    let chunk = transfer.connection.job_input((&job.job_id, job.attempt), hash, range).await?;
     link.give_back(transfer);
-    match piece {
+    match chunk {
         None => Err(ClientError::Unexpected(format!("agq does not know the input {hash} of the job"))),
         Some((total, bytes)) if bytes.is_empty() && offset < total => {
             Err(ClientError::Unexpected(format!("agq has only a part of the input {hash}")))
         }
-        Some(piece) => Ok(piece),
+        Some(chunk) => Ok(chunk),
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
 
     use agenix_client::ClientError;
 
-    use super::{BlobHasher, CancelToken, ExecContext, MAX_UNREADABLE, Received, UnreadablePiece, Unstarted};
+    use super::{BlobHasher, CancelToken, ExecContext, MAX_UNREADABLE, Received, UnreadableChunk, Unstarted};
     use crate::exec::{programs::OfferedPrograms, spool::SpoolFile};
 
     fn unreadable() -> ClientError {
@@ -165,19 +165,19 @@ mod tests {
     }
 
     #[test]
-    fn download_ends_only_at_a_piece_that_stays_unreadable() {
-        let mut piece = UnreadablePiece::default();
+    fn download_ends_only_at_a_chunk_that_stays_unreadable() {
+        let mut chunk = UnreadableChunk::default();
         let other = [
             ClientError::StoreFailed { address: "a:1".into(), reason: "the store failed: it is away".into() },
             ClientError::Rejected("Too many commands: slow down".into()),
         ];
         for _ in 0..MAX_UNREADABLE {
-            assert!(piece.is_repeated(&unreadable(), 7));
-            assert!(other.iter().all(|error| piece.is_repeated(error, 7)));
+            assert!(chunk.is_repeated(&unreadable(), 7));
+            assert!(other.iter().all(|error| chunk.is_repeated(error, 7)));
         }
-        assert!(!piece.is_repeated(&unreadable(), 7));
-        assert!(other.iter().all(|error| piece.is_repeated(error, 7)), "another node may take over");
-        assert!(piece.is_repeated(&unreadable(), 8), "the download goes on");
+        assert!(!chunk.is_repeated(&unreadable(), 7));
+        assert!(other.iter().all(|error| chunk.is_repeated(error, 7)), "another node may take over");
+        assert!(chunk.is_repeated(&unreadable(), 8), "the download goes on");
     }
 
     #[cfg(target_os = "linux")]

@@ -1,5 +1,5 @@
 //! Connections of one registration. Large outputs and inputs have connections of their own, because
-//! a large piece would delay heartbeats, reports and the pieces of other jobs.
+//! a large chunk would delay heartbeats, reports and the chunks of other jobs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

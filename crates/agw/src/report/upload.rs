@@ -26,8 +26,8 @@ use tracing::{debug, warn};
 
 use crate::{exec::live_output::LargeOutput, report::link::ReportLink};
 
-/// Number of bytes of a piece.
-const PIECE_BYTES: u64 = 1024 * 1024;
+/// Number of bytes of a chunk.
+const CHUNK_BYTES: u64 = 1024 * 1024;
 /// Pause before agq is asked again after an error of its storage, and after a lost connection.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of uploads of a stream whose bytes agq does not accept.
@@ -86,7 +86,7 @@ impl Reaction {
             | ErrorKind::StaleAttempt
             | ErrorKind::JobNotActive
             | ErrorKind::JobNotFound => Self::Drop,
-            // agq is older, its message limit is lower than a piece, or it has no --blob-dir.
+            // agq is older, its message limit is lower than a chunk, or it has no --blob-dir.
             _ => Self::GiveUp,
         }
     }
@@ -161,15 +161,15 @@ async fn send_bytes(
 ) -> Result<BlobHash, ClientError> {
     let (mut hash, mut offset) = (BlobHasher::default(), 0);
     let mut next = Some(read(output, offset, hash).await?);
-    while let Some((piece, with_piece)) = next {
-        let end = offset + piece.len() as u64;
-        // The next piece is read while agq writes this one.
+    while let Some((chunk, with_chunk)) = next {
+        let end = offset + chunk.len() as u64;
+        // The next chunk is read while agq writes this one.
         let reading = async {
-            if end < output.length { read(output, end, with_piece.clone()).await.map(Some) } else { Ok(None) }
+            if end < output.length { read(output, end, with_chunk.clone()).await.map(Some) } else { Ok(None) }
         };
-        let (written, read) = tokio::join!(write(connection, key, offset, piece), reading);
+        let (written, read) = tokio::join!(write(connection, key, offset, chunk), reading);
         written?;
-        (next, hash, offset) = (read?, with_piece, end);
+        (next, hash, offset) = (read?, with_chunk, end);
         if next.is_none() {
             let hash = hash.finish();
             commit(connection, key, output.length, hash).await?;
@@ -210,15 +210,15 @@ fn needs_bytes(error: &ClientError) -> bool {
     matches!(ErrorKind::of(text), ErrorKind::UnreadableFile | ErrorKind::Other)
 }
 
-/// Writes a piece.
+/// Writes a chunk.
 async fn write(
     connection: &mut Connection,
     key: &UploadKey,
     offset: u64,
-    piece: Bytes,
+    chunk: Bytes,
 ) -> Result<(), ClientError> {
     loop {
-        let written = connection.write_output(key, offset, piece.clone()).await;
+        let written = connection.write_output(key, offset, chunk.clone()).await;
         if !must_repeat(key, &written).await {
             return written;
         }
@@ -254,13 +254,13 @@ fn unreadable(error: &io::Error) -> ClientError {
     ClientError::Unexpected(format!("the output cannot be read: {error}"))
 }
 
-/// Reads the piece from `offset`, and adds it to the hash.
+/// Reads the chunk from `offset`, and adds it to the hash.
 async fn read(
     output: &LargeOutput,
     offset: u64,
     mut hash: BlobHasher,
 ) -> Result<(Bytes, BlobHasher), ClientError> {
-    let (file, length) = (Arc::clone(&output.file), PIECE_BYTES.min(output.length - offset));
+    let (file, length) = (Arc::clone(&output.file), CHUNK_BYTES.min(output.length - offset));
     let read = spawn_blocking(move || {
         let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
         file.read_exact_at(&mut bytes, offset)?;

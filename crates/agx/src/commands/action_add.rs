@@ -11,7 +11,7 @@ use crate::{
     documents::{ActionClosed, ActionExtended},
     error::Result,
     output::{OutputFormat, counted, jobs},
-    remote::{chunked_submit::pieces, retrying_client::RetryingClient},
+    remote::{chunked_submit::chunks, retrying_client::RetryingClient},
     util::text::any_bytes,
 };
 
@@ -39,22 +39,22 @@ pub(super) async fn add(server: &ConnectionArgs, args: AddArgs, output: OutputFo
         args.values.iter().map(|value| input(field, value)).collect::<Result<_>>()?
     };
     let (action_id, mut connection) = (args.action_id, server.connect().await?);
-    let mut pieces = pieces(&inputs);
-    if pieces.is_empty() {
+    let mut chunks = chunks(&inputs);
+    if chunks.is_empty() {
         // agq checks the action, and returns the number of its jobs.
-        pieces.push(0..0);
+        chunks.push(0..0);
     }
     let mut total_jobs = 0;
     if let Some(at) = args.at {
         let mut agq = RetryingClient::new(server.server()?, connection, output);
-        for piece in pieces {
-            let at = at + piece.start as u64;
-            total_jobs = agq.add_inputs(&action_id, to_json(&&inputs[piece]), at).await?;
+        for chunk in chunks {
+            let at = at + chunk.start as u64;
+            total_jobs = agq.add_inputs(&action_id, to_json(&&inputs[chunk]), at).await?;
         }
     } else {
         // Without a position, a repetition after a lost reply could add the inputs twice.
-        for piece in pieces {
-            total_jobs = connection.append_inputs(&action_id, to_json(&&inputs[piece])).await?;
+        for chunk in chunks {
+            total_jobs = connection.append_inputs(&action_id, to_json(&&inputs[chunk])).await?;
         }
     }
     let jobs_created = inputs.len() as u64;

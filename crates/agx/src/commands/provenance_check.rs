@@ -105,8 +105,8 @@ pub(super) async fn streams(
         if let Some(whole) = check_kept(stream, kept, statement).map_err(unproved)? {
             let mut reader = OutputReader::new(&job.job_id, (number, stream), kept.total, 0);
             let mut hasher = StreamHasher::default();
-            while let Some(piece) = reader.next(agq).await? {
-                hasher.update(&piece);
+            while let Some(chunk) = reader.next(agq).await? {
+                hasher.update(&chunk);
             }
             check_digest(stream, hasher.finish().borrow(), whole).map_err(unproved)?;
         }

@@ -61,7 +61,7 @@ pub(crate) async fn of_job(
     wanted: &LogOptions,
     output: OutputFormat,
 ) -> Result<JobStatus> {
-    let mut followed = FollowedJob::new(job.job_id.clone(), LineForm::Pieces, wanted.task, output);
+    let mut followed = FollowedJob::new(job.job_id.clone(), LineForm::Chunks, wanted.task, output);
     let mut silent = SilentWorkers::new(output);
     let (begun, mut is_noted, mut interval) = (Instant::now(), !wanted.follow, FIRST_JOB_POLL_INTERVAL);
     loop {

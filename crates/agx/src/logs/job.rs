@@ -23,10 +23,10 @@ use crate::{
 
 /// Time without requests for a worker that did not answer.
 const MUTE: Duration = Duration::from_secs(10);
-/// Maximum number of pieces of a running job per poll while other jobs wait for their turn.
-const PIECES_PER_POLL: usize = 64;
-/// Maximum number of pieces without `--follow`, because a running job could write forever.
-const MAX_PIECES: usize = 16 * 1024;
+/// Maximum number of chunks of a running job per poll while other jobs wait for their turn.
+const CHUNKS_PER_POLL: usize = 64;
+/// Maximum number of chunks without `--follow`, because a running job could write forever.
+const MAX_CHUNKS: usize = 16 * 1024;
 
 /// A followed job, and the position of its printed output.
 pub(crate) struct FollowedJob {
@@ -76,7 +76,7 @@ impl FollowedJob {
             (job.status == Status::Running, job.worker_id.as_deref().unwrap_or_default());
         let was_followed = job.attempt > 0 && self.positions.position().attempt == job.attempt;
         if is_running && !silent.has(worker) {
-            let most = if follow { PIECES_PER_POLL } else { MAX_PIECES };
+            let most = if follow { CHUNKS_PER_POLL } else { MAX_CHUNKS };
             self.ask(agq, (job.attempt, worker), most, silent).await?;
         } else if !is_running && was_followed {
             // On the last poll, the worker still has output beyond the part that agq keeps.
@@ -110,7 +110,7 @@ impl FollowedJob {
                 while let Some(bytes) = reader.next(agq).await? {
                     let end = from + bytes.len() as u64;
                     let fresh =
-                        self.positions.of_piece(attempt, stream, OutputChunk { from, bytes: bytes.into() });
+                        self.positions.of_chunk(attempt, stream, OutputChunk { from, bytes: bytes.into() });
                     self.printer.print(fresh.into_iter().collect())?;
                     from = end;
                 }
@@ -125,7 +125,7 @@ impl FollowedJob {
     }
 
     /// Requests output of an attempt from its worker until the worker has sent everything, or at
-    /// most `most` pieces.
+    /// most `most` chunks.
     async fn ask(
         &mut self,
         agq: &mut RetryingClient,

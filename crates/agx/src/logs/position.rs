@@ -41,7 +41,7 @@ pub(super) struct NewOutput {
     pub(super) attempt: u32,
     pub(super) task_number: u32,
     pub(super) stream: Stream,
-    pub(super) piece: OutputChunk,
+    pub(super) chunk: OutputChunk,
     /// Number of lost bytes before this part.
     pub(super) lost: u64,
 }
@@ -78,9 +78,9 @@ impl StreamPositions {
         let streams = output.tasks.into_iter().flat_map(|task| {
             let number = task.task_number;
             let [stdout, stderr] = [(Stream::Stdout, task.stdout), (Stream::Stderr, task.stderr)];
-            [stdout, stderr].into_iter().filter_map(move |(stream, piece)| Some((number, stream, piece?)))
+            [stdout, stderr].into_iter().filter_map(move |(stream, chunk)| Some((number, stream, chunk?)))
         });
-        streams.filter_map(|(number, stream, piece)| self.new_output(number, stream, piece, None)).collect()
+        streams.filter_map(|(number, stream, chunk)| self.new_output(number, stream, chunk, None)).collect()
     }
 
     /// Returns the new parts of the output in a job's results.
@@ -104,15 +104,15 @@ impl StreamPositions {
         known.copied().unwrap_or_default()
     }
 
-    /// Returns the new part of a piece of a stored stream.
-    pub(super) fn of_piece(
+    /// Returns the new part of a chunk of a stored stream.
+    pub(super) fn of_chunk(
         &mut self,
         attempt: u32,
         (task_number, stream): (u32, OutputStream),
-        piece: OutputChunk,
+        chunk: OutputChunk,
     ) -> Option<NewOutput> {
         self.switch_to(attempt);
-        self.new_output(task_number, stream.into(), piece, None)
+        self.new_output(task_number, stream.into(), chunk, None)
     }
 
     /// Resets the position if `attempt` is another attempt.
@@ -122,16 +122,16 @@ impl StreamPositions {
         }
     }
 
-    /// Returns the unprinted part of a piece. With a `total`, missing bytes at the end are lost.
+    /// Returns the unprinted part of a chunk. With a `total`, missing bytes at the end are lost.
     fn new_output(
         &mut self,
         task_number: u32,
         stream: Stream,
-        piece: OutputChunk,
+        chunk: OutputChunk,
         total: Option<u64>,
     ) -> Option<NewOutput> {
         let shown = self.streams.entry((task_number, stream)).or_default();
-        let OutputChunk { from, mut bytes } = piece;
+        let OutputChunk { from, mut bytes } = chunk;
         let known = usize::try_from(shown.saturating_sub(from)).unwrap_or(usize::MAX).min(bytes.len());
         bytes.drain(..known);
         let from = from + known as u64;
@@ -146,7 +146,7 @@ impl StreamPositions {
             attempt: self.attempt,
             task_number,
             stream,
-            piece: OutputChunk { from, bytes },
+            chunk: OutputChunk { from, bytes },
             lost,
         })
     }
@@ -172,8 +172,8 @@ mod tests {
     }
 
     fn texts(fresh: &[super::NewOutput]) -> Vec<(Stream, u64, &str, u64)> {
-        let text = |fresh: &super::NewOutput| std::str::from_utf8(&fresh.piece.bytes).unwrap().to_owned();
-        fresh.iter().map(|fresh| (fresh.stream, fresh.piece.from, &*text(fresh).leak(), fresh.lost)).collect()
+        let text = |fresh: &super::NewOutput| std::str::from_utf8(&fresh.chunk.bytes).unwrap().to_owned();
+        fresh.iter().map(|fresh| (fresh.stream, fresh.chunk.from, &*text(fresh).leak(), fresh.lost)).collect()
     }
 
     #[test]

@@ -24,8 +24,8 @@ const MAX_IN_MEMORY: usize = 64 * 1024;
 /// Form in which the output of a job is printed.
 #[derive(Debug, Clone)]
 pub(crate) enum LineForm {
-    /// In the pieces in which agx gets it.
-    Pieces,
+    /// In the chunks in which agx gets it.
+    Chunks,
     /// In whole lines.
     Lines {
         /// Text before each line, with byte escapes.
@@ -60,17 +60,17 @@ struct BegunLine {
     in_memory: Vec<u8>,
 }
 
-/// A piece of the output of a task, as a document.
+/// A chunk of the output of a task, as a document.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct OutputDocument {
     job_id: JobId,
     attempt: u32,
     task_number: u32,
     stream: Stream,
-    /// Number of lost bytes before the piece.
+    /// Number of lost bytes before the chunk.
     lost: u64,
     #[serde(flatten)]
-    piece: OutputChunk,
+    chunk: OutputChunk,
 }
 
 impl LogPrinter {
@@ -87,7 +87,7 @@ impl LogPrinter {
     }
 
     fn print_one(&mut self, fresh: &NewOutput) -> Result<()> {
-        let NewOutput { task_number, stream, piece, lost, .. } = fresh;
+        let NewOutput { task_number, stream, chunk, lost, .. } = fresh;
         if self.attempt != fresh.attempt {
             // Incomplete lines of an earlier attempt are not continued.
             self.end_streams(true)?;
@@ -106,7 +106,7 @@ impl LogPrinter {
                 task_number: *task_number,
                 stream: *stream,
                 lost: *lost,
-                piece: piece.clone(),
+                chunk: chunk.clone(),
             };
             return self.output.show("logs", &shown, |_| String::new());
         }
@@ -114,9 +114,9 @@ impl LogPrinter {
         let printed = self.streams.entry((*task_number, *stream)).or_insert_with(new);
         match &self.form {
             LineForm::Lines { prefix, .. } => {
-                printed.write_lines(&prefix_for(*stream, prefix, self.output), &piece.bytes)?;
+                printed.write_lines(&prefix_for(*stream, prefix, self.output), &chunk.bytes)?;
             }
-            LineForm::Pieces => printed.write(&piece.bytes)?,
+            LineForm::Chunks => printed.write(&chunk.bytes)?,
         }
         if *lost > 0 {
             self.output.note(&format!(
@@ -171,11 +171,11 @@ impl PrintedStream {
         let Some(mut file) = file else { return self.write(&[prefix, &in_memory, end].concat()) };
         self.write(prefix)?;
         file.rewind()?;
-        let mut piece = vec![0; MAX_IN_MEMORY];
+        let mut chunk = vec![0; MAX_IN_MEMORY];
         loop {
-            match file.read(&mut piece)? {
+            match file.read(&mut chunk)? {
                 0 => return self.write(&[&*in_memory, end].concat()),
-                read => self.write(&piece[..read])?,
+                read => self.write(&chunk[..read])?,
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::{
         input::{InvalidInput, MapInput},
         joblog::JobLogEntry,
         large_output::{JobStreams, has_blobs},
-        printer::{PieceByPiece, Printer},
+        printer::{Printer, StreamedOutput},
         reorder_buffer::JobOutputText,
         results_dir,
         tag::{Tagger, tag_of},
@@ -71,7 +71,7 @@ impl Delivery {
         let streams = JobStreams::of(&results, last);
         let failure = failure_text(job, &results, self.tasks.last());
         let trouble = if streams.are_large() {
-            let (printed, kept) = self.deliver_pieces(at, (job, input), &streams, line, agq).await?;
+            let (printed, kept) = self.deliver_chunks(at, (job, input), &streams, line, agq).await?;
             let trouble = failure.or(kept.err());
             let log_line = self.log_line(job, input, &results, trouble.is_none());
             self.printer.end(&printed, &log_line, line)?;
@@ -103,17 +103,17 @@ impl Delivery {
         drop(forgotten);
     }
 
-    /// Fetches the output of a job in pieces, prints it, and writes it to the files of --results.
+    /// Fetches the output of a job in chunks, prints it, and writes it to the files of --results.
     /// Returns the printed output, which has not ended. The inner error is the reason for which the
     /// job counts as failed.
-    async fn deliver_pieces(
+    async fn deliver_chunks(
         &mut self,
         at: u64,
         (job, input): (&JobStatus, &MapInput),
         streams: &JobStreams<'_>,
         line: &ProgressLine,
         agq: &mut RetryingClient,
-    ) -> Result<(PieceByPiece, Result<(), String>)> {
+    ) -> Result<(StreamedOutput, Result<(), String>)> {
         let (mut files, mut failure) = (None, None);
         if let Some(dir) = &self.results {
             match results_dir::begin(dir, &self.labelled(input)) {
@@ -130,19 +130,19 @@ impl Delivery {
         let mut printed = printer.begin(at);
         let mut stopped = None;
         if is_json {
-            printer.print_piece(&mut printed, OutputStream::Stdout, &document(job), line)?;
+            printer.print_chunk(&mut printed, OutputStream::Stdout, &document(job), line)?;
         }
-        let take = |stream, piece: &[u8]| {
+        let take = |stream, chunk: &[u8]| {
             if let Some(begun) = &mut files
-                && let Err(error) = begun.write(stream, piece)
+                && let Err(error) = begun.write(stream, chunk)
             {
                 (failure, files) = (Some(error.to_string()), None);
             }
             if is_json {
                 return Ok(());
             }
-            let tagged = taggers[stream as usize].tagged(piece);
-            printer.print_piece(&mut printed, stream, &tagged, line).inspect_err(|_| stopped = Some(()))
+            let tagged = taggers[stream as usize].tagged(chunk);
+            printer.print_chunk(&mut printed, stream, &tagged, line).inspect_err(|_| stopped = Some(()))
         };
         let fetched = if is_needed { streams.fetch(agq, &job.job_id, take).await } else { Ok(()) };
         if let Err(error) = fetched {

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Number of bytes per read from the end of a joblog.
-const PIECE: usize = 64 * 1024;
+const CHUNK: usize = 64 * 1024;
 /// First field of the heading, in all versions of GNU Parallel.
 const SEQ: &[u8] = b"Seq\t";
 const HEADING: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand";
@@ -109,7 +109,7 @@ impl JobLog {
 /// part of the heading.
 fn begins_as_joblog(path: &Path) -> std::io::Result<bool> {
     let mut start = Vec::new();
-    BufReader::new(File::open(path)?.take(PIECE as u64)).read_until(b'\n', &mut start)?;
+    BufReader::new(File::open(path)?.take(CHUNK as u64)).read_until(b'\n', &mut start)?;
     let heading = HEADING.as_bytes();
     Ok(heading.starts_with(&start) || start.starts_with(SEQ) || read(&encode(&start)).is_some())
 }
@@ -118,13 +118,13 @@ fn begins_as_joblog(path: &Path) -> std::io::Result<bool> {
 fn whole_length(path: &Path) -> std::io::Result<u64> {
     let mut file = File::open(path)?;
     let mut end = file.metadata()?.len();
-    let mut piece = vec![0; PIECE];
+    let mut chunk = vec![0; CHUNK];
     while end > 0 {
-        let from = end.saturating_sub(PIECE as u64);
-        let piece = &mut piece[..usize::try_from(end - from).unwrap_or(PIECE)];
+        let from = end.saturating_sub(CHUNK as u64);
+        let chunk = &mut chunk[..usize::try_from(end - from).unwrap_or(CHUNK)];
         file.seek(SeekFrom::Start(from))?;
-        file.read_exact(piece)?;
-        if let Some(at) = piece.iter().rposition(|&byte| byte == b'\n') {
+        file.read_exact(chunk)?;
+        if let Some(at) = chunk.iter().rposition(|&byte| byte == b'\n') {
             return Ok(from + at as u64 + 1);
         }
         end = from;

@@ -1,4 +1,4 @@
-//! Output of a job that agx fetches in pieces, because the report has only its first bytes.
+//! Output of a job that agx fetches in chunks, because the report has only its first bytes.
 
 use agenix_protocol::{
     blob::OutputStream,
@@ -56,8 +56,8 @@ impl<'r> JobStreams<'r> {
                     continue;
                 }
                 let mut reader = OutputReader::new(job_id, (*task_number, stream), captured.total, 0);
-                while let Some(piece) = reader.next(agq).await? {
-                    take(stream, &piece)?;
+                while let Some(chunk) = reader.next(agq).await? {
+                    take(stream, &chunk)?;
                 }
             }
         }

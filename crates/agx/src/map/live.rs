@@ -1,4 +1,4 @@
-//! Output of running jobs, printed as it comes: in whole lines (`--line-buffer`), or in the pieces
+//! Output of running jobs, printed as it comes: in whole lines (`--line-buffer`), or in the chunks
 //! in which agx gets it (`--ungroup`).
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub(crate) enum Grouping {
     InOrder,
     /// In whole lines, while its job runs.
     Lines,
-    /// In pieces, while its job runs.
+    /// In chunks, while its job runs.
     Ungrouped,
 }
 
@@ -76,7 +76,7 @@ impl LiveJobs {
         let form = match (self.tags, self.grouping) {
             (true, _) => lines(tag_of(input)),
             (false, Grouping::Lines) => lines(String::new()),
-            (false, _) => LineForm::Pieces,
+            (false, _) => LineForm::Chunks,
         };
         let new = || FollowedJob::new(job.job_id.clone(), form, None, self.output);
         let followed = self.jobs.entry(at).or_insert_with(new);

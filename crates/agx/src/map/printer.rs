@@ -15,9 +15,9 @@ use crate::{
     watch::progress::ProgressLine,
 };
 
-/// Output of a job that comes in pieces. Its stderr comes after its stdout.
+/// Output of a job that comes in chunks. Its stderr comes after its stdout.
 #[derive(Debug)]
-pub(crate) struct PieceByPiece {
+pub(crate) struct StreamedOutput {
     at: u64,
     /// Region of the reorder buffer, if the output has to wait for its turn.
     waiting: Option<FileRegion>,
@@ -83,15 +83,15 @@ impl Printer {
         self.print_waiting(false, line)
     }
 
-    /// Begins to print output that comes in pieces. It must end before any other output.
-    pub(crate) fn begin(&self, at: u64) -> PieceByPiece {
+    /// Begins to print output that comes in chunks. It must end before any other output.
+    pub(crate) fn begin(&self, at: u64) -> StreamedOutput {
         let queue = self.queue.as_ref().filter(|queue| !queue.is_next(at));
-        PieceByPiece { at, waiting: queue.map(ReorderBuffer::begin) }
+        StreamedOutput { at, waiting: queue.map(ReorderBuffer::begin) }
     }
 
-    pub(crate) fn print_piece(
+    pub(crate) fn print_chunk(
         &mut self,
-        of: &mut PieceByPiece,
+        of: &mut StreamedOutput,
         stream: OutputStream,
         bytes: &[u8],
         line: &ProgressLine,
@@ -103,9 +103,9 @@ impl Printer {
         }
     }
 
-    /// Ends output that came in pieces, and logs its job, now or at its turn.
-    pub(crate) fn end(&mut self, of: &PieceByPiece, log_line: &[u8], line: &ProgressLine) -> Result<()> {
-        let PieceByPiece { at, waiting } = *of;
+    /// Ends output that came in chunks, and logs its job, now or at its turn.
+    pub(crate) fn end(&mut self, of: &StreamedOutput, log_line: &[u8], line: &ProgressLine) -> Result<()> {
+        let StreamedOutput { at, waiting } = *of;
         match (&mut self.queue, waiting) {
             (Some(queue), Some(mut region)) => {
                 queue.append(&mut region, WaitingPart::LogLine, log_line)?;

@@ -13,7 +13,7 @@ const MAX_IN_MEMORY: usize = 16 * 1024 * 1024;
 pub(crate) const MAX_BYTES: u64 = 1024 * 1024 * 1024;
 const MAX_JOBS: usize = 1_000_000;
 /// Number of bytes that are read from the file at once.
-const PIECE_BYTES: u64 = 1024 * 1024;
+const CHUNK_BYTES: u64 = 1024 * 1024;
 
 /// Output of a job as agx prints it, and the line of the joblog that follows the output.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -226,10 +226,10 @@ impl ReorderBuffer {
         for (part, length) in parts {
             let end = from + length;
             while from < end {
-                let length = (end - from).min(PIECE_BYTES);
-                let mut piece = vec![0; usize::try_from(length).unwrap_or_default()];
-                file.read_exact_at(&mut piece, from)?;
-                write(part, &piece)?;
+                let length = (end - from).min(CHUNK_BYTES);
+                let mut chunk = vec![0; usize::try_from(length).unwrap_or_default()];
+                file.read_exact_at(&mut chunk, from)?;
+                write(part, &chunk)?;
                 from += length;
             }
         }
@@ -313,11 +313,11 @@ mod tests {
     }
 
     #[test]
-    fn reorder_buffer_takes_a_region_in_pieces() {
+    fn reorder_buffer_takes_a_region_in_chunks() {
         let mut queue = ReorderBuffer::default();
         let mut region = queue.begin();
-        for piece in [&b"ab"[..], b"cd"] {
-            queue.append(&mut region, STDOUT, piece).unwrap();
+        for chunk in [&b"ab"[..], b"cd"] {
+            queue.append(&mut region, STDOUT, chunk).unwrap();
         }
         queue.append(&mut region, STDERR, b"e").unwrap();
         queue.append(&mut region, WaitingPart::LogLine, b"l\n").unwrap();

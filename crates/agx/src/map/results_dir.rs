@@ -86,8 +86,8 @@ pub(super) fn begin(dir: &Path, labelled: &[(String, String)]) -> Result<ResultF
 }
 
 impl ResultFiles {
-    pub(super) fn write(&mut self, stream: OutputStream, piece: &[u8]) -> Result<()> {
-        let written = self.streams[stream as usize].write_all(piece);
+    pub(super) fn write(&mut self, stream: OutputStream, chunk: &[u8]) -> Result<()> {
+        let written = self.streams[stream as usize].write_all(chunk);
         written.map_err(|error| cannot_write(&self.place.join(stream.as_str()), &error))
     }
 

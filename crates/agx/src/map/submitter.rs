@@ -93,7 +93,7 @@ impl InputBatch {
     }
 
     /// Keeps the first `stored` inputs, and returns the number of the others. A halt that is met
-    /// while agq stores a batch in pieces leaves the last inputs out.
+    /// while agq stores a batch in chunks leaves the last inputs out.
     fn truncate(&mut self, stored: u64) -> u64 {
         let all = self.inputs.len();
         self.inputs.truncate(usize::try_from(stored).unwrap_or(usize::MAX));

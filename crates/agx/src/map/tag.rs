@@ -12,7 +12,7 @@ pub(crate) fn tag_of(input: &MapInput) -> String {
     one_line_with_bytes(&input.args.join(" ")) + "\t"
 }
 
-/// Puts a tag in front of the lines of a stream that comes in pieces.
+/// Puts a tag in front of the lines of a stream that comes in chunks.
 #[derive(Debug)]
 pub(crate) struct Tagger {
     tag: Option<Vec<u8>>,
@@ -26,11 +26,11 @@ impl Tagger {
         Self { tag: tag.map(|tag| bytes_for(is_escaped, tag)), is_in_line: false }
     }
 
-    /// Returns the next piece of the stream with its tags.
-    pub(crate) fn tagged<'p>(&mut self, piece: &'p [u8]) -> Cow<'p, [u8]> {
-        let Some(tag) = &self.tag else { return Cow::Borrowed(piece) };
-        let mut tagged = Vec::with_capacity(piece.len() + tag.len());
-        for line in piece.split_inclusive(|&byte| byte == b'\n') {
+    /// Returns the next chunk of the stream with its tags.
+    pub(crate) fn tagged<'p>(&mut self, chunk: &'p [u8]) -> Cow<'p, [u8]> {
+        let Some(tag) = &self.tag else { return Cow::Borrowed(chunk) };
+        let mut tagged = Vec::with_capacity(chunk.len() + tag.len());
+        for line in chunk.split_inclusive(|&byte| byte == b'\n') {
             if !self.is_in_line {
                 tagged.extend(tag);
             }
@@ -54,9 +54,9 @@ mod tests {
     }
 
     #[test]
-    fn tagged_pieces_are_those_of_the_whole() {
+    fn tagged_chunks_are_those_of_the_whole() {
         let mut tagger = Tagger::new(Some("x:"), false);
-        let pieces = [&b"a"[..], b"b\nc", b"\n", b"d"].map(|piece| tagger.tagged(piece));
-        assert_eq!(pieces.concat(), b"x:ab\nx:c\nx:d");
+        let chunks = [&b"a"[..], b"b\nc", b"\n", b"d"].map(|chunk| tagger.tagged(chunk));
+        assert_eq!(chunks.concat(), b"x:ab\nx:c\nx:d");
     }
 }

@@ -27,9 +27,9 @@ pub(crate) async fn submit(
     mut action: ActionSubmission,
     output: OutputFormat,
 ) -> Result<SubmittedAction> {
-    let pieces = pieces(&action.inputs);
+    let chunks = chunks(&action.inputs);
     // Unique jobs are compared in one write, so agq refuses more inputs than that takes.
-    if pieces.len() <= 1 || action.unique.is_some() {
+    if chunks.len() <= 1 || action.unique.is_some() {
         return Ok(agq.submit(&action).await?);
     }
     check(agq, &action).await?;
@@ -38,16 +38,16 @@ pub(crate) async fn submit(
     let action_id = agq.submit(&action).await?.action_id;
     if !output.is_json {
         output.note(&format!(
-            "action {action_id} gets its {} inputs in {} pieces; if agx is interrupted, the same command \
+            "action {action_id} gets its {} inputs in {} chunks; if agx is interrupted, the same command \
              with --id {action_id} continues",
             inputs.len(),
-            pieces.len()
+            chunks.len()
         ));
     }
     let (count, mut total) = (inputs.len() as u64, 0);
-    for piece in pieces {
-        let at = piece.start as u64;
-        total = agq.add_inputs(&action_id, to_json(&&inputs[piece]), at).await?;
+    for chunk in chunks {
+        let at = chunk.start as u64;
+        total = agq.add_inputs(&action_id, to_json(&&inputs[chunk]), at).await?;
     }
     if total != count {
         // The existing action begins with the same inputs and has more.
@@ -78,27 +78,27 @@ fn refused(rejection: &Rejection) -> CliError {
 }
 
 /// Splits inputs into ranges for one command each.
-pub(crate) fn pieces(inputs: &[Box<RawValue>]) -> Vec<Range<usize>> {
-    let mut pieces: Vec<Range<usize>> = Vec::new();
+pub(crate) fn chunks(inputs: &[Box<RawValue>]) -> Vec<Range<usize>> {
+    let mut chunks: Vec<Range<usize>> = Vec::new();
     let mut bytes = 0;
     for (at, input) in inputs.iter().enumerate() {
         bytes += input.get().len() + 1;
-        match pieces.last_mut() {
-            Some(piece) if piece.len() < MAX_INPUTS && bytes <= MAX_BYTES => piece.end = at + 1,
+        match chunks.last_mut() {
+            Some(chunk) if chunk.len() < MAX_INPUTS && bytes <= MAX_BYTES => chunk.end = at + 1,
             _ => {
                 bytes = input.get().len() + 1;
-                pieces.push(at..at + 1);
+                chunks.push(at..at + 1);
             }
         }
     }
-    pieces
+    chunks
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::value::RawValue;
 
-    use super::{MAX_BYTES, MAX_INPUTS, pieces};
+    use super::{MAX_BYTES, MAX_INPUTS, chunks};
 
     fn inputs(count: usize, bytes: usize) -> Vec<Box<RawValue>> {
         let text = format!("\"{}\"", "x".repeat(bytes - 2));
@@ -107,15 +107,15 @@ mod tests {
 
     #[test]
     fn chunks_split_above_the_maximum_number_of_inputs() {
-        assert!(pieces(&[]).is_empty());
+        assert!(chunks(&[]).is_empty());
         let whole = 0..MAX_INPUTS;
-        assert_eq!(pieces(&inputs(MAX_INPUTS, 4)), std::slice::from_ref(&whole));
-        assert_eq!(pieces(&inputs(MAX_INPUTS + 1, 4)), [whole, MAX_INPUTS..MAX_INPUTS + 1]);
+        assert_eq!(chunks(&inputs(MAX_INPUTS, 4)), std::slice::from_ref(&whole));
+        assert_eq!(chunks(&inputs(MAX_INPUTS + 1, 4)), [whole, MAX_INPUTS..MAX_INPUTS + 1]);
     }
 
     #[test]
     fn chunks_of_large_inputs_hold_fewer_inputs() {
-        assert_eq!(pieces(&inputs(5, MAX_BYTES / 2 - 1)), [0..2, 2..4, 4..5]);
-        assert_eq!(pieces(&inputs(2, MAX_BYTES * 2)), [0..1, 1..2]);
+        assert_eq!(chunks(&inputs(5, MAX_BYTES / 2 - 1)), [0..2, 2..4, 4..5]);
+        assert_eq!(chunks(&inputs(2, MAX_BYTES * 2)), [0..1, 1..2]);
     }
 }

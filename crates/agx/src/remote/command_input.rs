@@ -32,8 +32,8 @@ use crate::{
 
 /// Maximum number of bytes of text in the input of a job.
 const MAX_TEXT_BYTES: u64 = 64 * 1024;
-/// Number of bytes of a piece.
-const PIECE_BYTES: u64 = 1024 * 1024;
+/// Number of bytes of a chunk.
+const CHUNK_BYTES: u64 = 1024 * 1024;
 /// Maximum number of uploads from the beginning, after agq has lost the earlier ones.
 const MAX_UPLOADS: u32 = 10;
 /// Maximum number of repeated requests to end an upload, and the pause before each.
@@ -141,16 +141,16 @@ impl InputFile {
     async fn upload_once(&self, agq: &mut RetryingClient, name: &ActionId) -> Result<BlobHash> {
         let (mut hash, mut offset) = (BlobHasher::default(), 0);
         while offset < self.length {
-            let piece = self.piece(offset).map_err(|error| {
+            let chunk = self.chunk(offset).map_err(|error| {
                 CliError::usage(
                     format!("stdin cannot be read: {error}"),
                     "it must not change while agx reads it",
                 )
             })?;
-            hash.update(&piece);
-            let piece = Bytes::from(piece);
-            agq.with_retry(async |agq| agq.write_input(name, offset, piece.clone()).await).await?;
-            offset += piece.len() as u64;
+            hash.update(&chunk);
+            let chunk = Bytes::from(chunk);
+            agq.with_retry(async |agq| agq.write_input(name, offset, chunk.clone()).await).await?;
+            offset += chunk.len() as u64;
         }
         let hash = hash.finish();
         self.commit(agq, name, hash).await?;
@@ -173,8 +173,8 @@ impl InputFile {
         }
     }
 
-    fn piece(&self, offset: u64) -> io::Result<Vec<u8>> {
-        let length = PIECE_BYTES.min(self.length - offset);
+    fn chunk(&self, offset: u64) -> io::Result<Vec<u8>> {
+        let length = CHUNK_BYTES.min(self.length - offset);
         let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
         self.file.read_exact_at(&mut bytes, self.start + offset)?;
         Ok(bytes)
@@ -208,7 +208,7 @@ mod tests {
             file.write_all(bytes).unwrap();
             file.seek(SeekFrom::Start(0)).unwrap();
             let CommandInput::File(input) = read_all(file).unwrap() else { panic!("{bytes:?} is no text") };
-            assert_eq!(input.piece(0).unwrap(), bytes);
+            assert_eq!(input.chunk(0).unwrap(), bytes);
         }
     }
 

@@ -1,5 +1,5 @@
-//! Reads a stored stream of a job in pieces, so that its size does not matter. If agq sends them,
-//! the next piece is on its way while the caller uses the present one.
+//! Reads a stored stream of a job in chunks, so that its size does not matter. If agq sends them,
+//! the next chunk is on its way while the caller uses the present one.
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{blob::OutputStream, ids::JobId};
@@ -12,10 +12,10 @@ use crate::{
 };
 
 /// Number of bytes that agx asks for at once.
-const PIECE_BYTES: u64 = 1024 * 1024;
+const CHUNK_BYTES: u64 = 1024 * 1024;
 
-/// Reply to a request for a piece.
-type Piece = Result<Option<Bytes>, ClientError>;
+/// Reply to a request for a chunk.
+type FetchedChunk = Result<Option<Bytes>, ClientError>;
 
 /// Position in a stored stream.
 #[derive(Debug)]
@@ -25,9 +25,9 @@ pub(crate) struct OutputReader {
     local: Option<LocalBlob>,
     total: u64,
     offset: u64,
-    /// Piece at `offset`, requested ahead.
-    ahead: Option<JoinHandle<Piece>>,
-    /// Latest piece of the file, whose memory the next one takes once the caller has dropped it.
+    /// Chunk at `offset`, requested ahead.
+    ahead: Option<JoinHandle<FetchedChunk>>,
+    /// Latest chunk of the file, whose memory the next one takes once the caller has dropped it.
     latest: Bytes,
     /// True until agq was asked for the file of the stream.
     is_new: bool,
@@ -41,10 +41,10 @@ struct TaskStreamId {
 }
 
 impl TaskStreamId {
-    /// Asks agq for the piece at `offset`.
-    async fn piece(&self, agq: &mut Connection, offset: u64) -> Piece {
-        let piece = agq.job_result(&self.job_id, self.stream, (offset, PIECE_BYTES)).await?;
-        Ok(piece.map(|(_, bytes)| bytes.into()))
+    /// Asks agq for the chunk at `offset`.
+    async fn chunk(&self, agq: &mut Connection, offset: u64) -> FetchedChunk {
+        let chunk = agq.job_result(&self.job_id, self.stream, (offset, CHUNK_BYTES)).await?;
+        Ok(chunk.map(|(_, bytes)| bytes.into()))
     }
 
     /// Opens the file of the stream if agq runs on this machine, and the file can be opened.
@@ -63,7 +63,7 @@ impl OutputReader {
         Self { source, local: None, total, offset, ahead: None, latest: Bytes::new(), is_new: true }
     }
 
-    /// Returns the next piece, or `None` at the end of the stream.
+    /// Returns the next chunk, or `None` at the end of the stream.
     pub(crate) async fn next(&mut self, agq: &mut RetryingClient) -> Result<Option<Bytes>> {
         if self.offset >= self.total {
             return Ok(None);
@@ -71,20 +71,20 @@ impl OutputReader {
         if std::mem::take(&mut self.is_new) {
             self.local = self.source.file(agq).await;
         }
-        if let Some(piece) = self.local_piece() {
-            self.offset += piece.len() as u64;
-            return Ok(Some(piece));
+        if let Some(chunk) = self.local_chunk() {
+            self.offset += chunk.len() as u64;
+            return Ok(Some(chunk));
         }
         let ahead = match self.ahead.take() {
             Some(ahead) => ahead.await.ok().and_then(Result::ok),
             None => None,
         };
-        let piece = match ahead {
-            Some(piece) => piece,
+        let chunk = match ahead {
+            Some(chunk) => chunk,
             // The request is repeated, also after a restart of agq.
-            None => agq.with_retry(async |agq| self.source.piece(agq, self.offset).await).await?,
+            None => agq.with_retry(async |agq| self.source.chunk(agq, self.offset).await).await?,
         };
-        match piece {
+        match chunk {
             Some(bytes) if !bytes.is_empty() => {
                 self.offset += bytes.len() as u64;
                 self.request_ahead(agq);
@@ -97,21 +97,21 @@ impl OutputReader {
         }
     }
 
-    /// Reads the next piece from the file. Without a sound file, agq is asked for the rest, and
+    /// Reads the next chunk from the file. Without a sound file, agq is asked for the rest, and
     /// explains what is wrong.
-    fn local_piece(&mut self) -> Option<Bytes> {
+    fn local_chunk(&mut self) -> Option<Bytes> {
         let local = self.local.take()?;
         let buffer = std::mem::take(&mut self.latest).try_into_mut().unwrap_or_default();
-        self.latest = local.piece(self.offset, buffer)?;
+        self.latest = local.chunk(self.offset, buffer)?;
         self.local = Some(local);
         Some(self.latest.clone())
     }
 
-    /// Requests the next piece from agq, if there is one.
+    /// Requests the next chunk from agq, if there is one.
     fn request_ahead(&mut self, agq: &RetryingClient) {
         let connection = agq.connection().filter(|_| self.offset < self.total);
         let (source, offset) = (self.source.clone(), self.offset);
         self.ahead = connection
-            .map(|mut connection| tokio::spawn(async move { source.piece(&mut connection, offset).await }));
+            .map(|mut connection| tokio::spawn(async move { source.chunk(&mut connection, offset).await }));
     }
 }

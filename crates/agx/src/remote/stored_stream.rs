@@ -1,4 +1,4 @@
-//! Stored stream of a job: inline in its report, or a blob that agx fetches in pieces.
+//! Stored stream of a job: inline in its report, or a blob that agx fetches in chunks.
 
 use std::{
     fs::{File, OpenOptions, TryLockError, metadata},
@@ -45,8 +45,8 @@ impl<'r> StoredStream<'r> {
             out.write(&self.captured.bytes)?;
         } else {
             let mut reader = self.reader(0);
-            while let Some(piece) = reader.next(agq).await? {
-                out.write(&piece)?;
+            while let Some(chunk) = reader.next(agq).await? {
+                out.write(&chunk)?;
             }
         }
         Ok(out.end()?)
@@ -84,9 +84,9 @@ impl<'r> StoredStream<'r> {
         agq: &mut RetryingClient,
     ) -> Result<BlobHash> {
         let (mut reader, mut hash) = (self.reader(from), BlobHasher::default());
-        while let Some(piece) = reader.next(agq).await? {
-            hash.update(&piece);
-            file.write_all(&piece).map_err(|error| cannot_write(path, &error))?;
+        while let Some(chunk) = reader.next(agq).await? {
+            hash.update(&chunk);
+            file.write_all(&chunk).map_err(|error| cannot_write(path, &error))?;
         }
         Ok(hash.finish())
     }

@@ -69,7 +69,7 @@ fn write_to(stream: OutputStream, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Escapes bytes that come in pieces: control characters, and bytes that are not UTF-8. Line feeds,
+/// Escapes bytes that come in chunks: control characters, and bytes that are not UTF-8. Line feeds,
 /// tabs, and carriage returns before a line feed stay. A carriage return alone would let a task
 /// overwrite the line, so it is escaped too.
 #[derive(Debug, Default)]
@@ -142,14 +142,14 @@ mod tests {
         b"a\tb\r\nc\rd\r\r\n\x1b[31m\x1b]52;c;eA==\x07\xc2\x9bA\x9b\x80\x7f\xe2\x80\xae\xc3\xa9\xe6\x97\xa5\xf0\x9f\x99\x82\xf0\x9f\x99x\xed\xa0\x80\xc0\xaf\xe2\x80\xa8\\r\0\xe6\x97";
     const SHOWN: &str = "a\tb\r\nc\\rd\\r\r\n\\x1b[31m\\x1b]52;c;eA==\\x07\\u009bA\\x9b\\x80\\u007f\\u202eé日🙂\\xf0\\x9f\\x99x\\xed\\xa0\\x80\\xc0\\xaf\\u2028\\r\\x00\\xe6\\x97";
 
-    fn of_pieces(pieces: &[&[u8]]) -> String {
+    fn of_chunks(chunks: &[&[u8]]) -> String {
         let (mut escaper, mut shown) = (ByteEscaper::default(), Vec::new());
         let mut write = |text: &[u8]| {
             shown.extend_from_slice(text);
             Ok(())
         };
-        for piece in pieces {
-            escaper.escape(piece, &mut write).unwrap();
+        for chunk in chunks {
+            escaper.escape(chunk, &mut write).unwrap();
         }
         let rest = escaper.end().unwrap_or_default();
         assert!(escaper.end().is_none());
@@ -158,25 +158,25 @@ mod tests {
 
     #[test]
     fn terminal_stream_escapes_what_a_terminal_would_act_on() {
-        assert_eq!(of_pieces(&[SAMPLE]), SHOWN);
-        assert_eq!(of_pieces(&[]), "");
-        assert_eq!(of_pieces(&[b"\r"]), "\\r");
+        assert_eq!(of_chunks(&[SAMPLE]), SHOWN);
+        assert_eq!(of_chunks(&[]), "");
+        assert_eq!(of_chunks(&[b"\r"]), "\\r");
     }
 
     #[test]
-    fn terminal_stream_does_not_depend_on_the_pieces() {
+    fn terminal_stream_does_not_depend_on_the_chunks() {
         for first in 0..=SAMPLE.len() {
             for second in first..=SAMPLE.len() {
-                let pieces = [&SAMPLE[..first], &SAMPLE[first..second], &SAMPLE[second..]];
-                assert_eq!(of_pieces(&pieces), SHOWN, "split at {first} and {second}");
+                let chunks = [&SAMPLE[..first], &SAMPLE[first..second], &SAMPLE[second..]];
+                assert_eq!(of_chunks(&chunks), SHOWN, "split at {first} and {second}");
             }
         }
         let bytes: Vec<&[u8]> = SAMPLE.chunks(1).collect();
-        assert_eq!(of_pieces(&bytes), SHOWN);
+        assert_eq!(of_chunks(&bytes), SHOWN);
     }
 
     #[test]
-    fn terminal_stream_escapes_large_pieces_in_parts() {
+    fn terminal_stream_escapes_large_chunks_in_parts() {
         for before in 0..4 {
             let bytes = [vec![b'x'; PART_BYTES - before], "日\r\n".into()].concat();
             let (mut escaper, mut writes) = (ByteEscaper::default(), Vec::new());

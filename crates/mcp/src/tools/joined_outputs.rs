@@ -23,8 +23,8 @@ pub(crate) const STDIN_FIELD: &str = "stdin";
 /// Maximum number of bytes of joined outputs. A call should not last longer than clients wait.
 const MAX_BYTES: u64 = 1024 * 1024 * 1024;
 
-/// Number of bytes of a piece.
-const PIECE_BYTES: usize = 1024 * 1024;
+/// Number of bytes of a chunk.
+const CHUNK_BYTES: usize = 1024 * 1024;
 
 /// Maximum number of uploads from the beginning, after agq has lost the earlier ones.
 const MAX_UPLOADS: u32 = 3;
@@ -80,7 +80,7 @@ fn check(status: &ActionStatus) -> Result<()> {
 
 /// Failure of an upload.
 enum UploadError {
-    /// agq does not have the earlier pieces any more.
+    /// agq does not have the earlier chunks any more.
     Lost,
     Tool(ToolError),
 }
@@ -91,14 +91,14 @@ impl From<ToolError> for UploadError {
     }
 }
 
-/// Upload of a blob in pieces.
+/// Upload of a blob in chunks.
 struct BlobUpload<'q> {
     queue: &'q Queue,
     name: ActionId,
     hasher: BlobHasher,
     /// Bytes that agq has.
     written: u64,
-    piece: Vec<u8>,
+    chunk: Vec<u8>,
 }
 
 impl<'q> BlobUpload<'q> {
@@ -106,8 +106,8 @@ impl<'q> BlobUpload<'q> {
     fn new(queue: &'q Queue) -> Result<Self> {
         let name = ActionId::new(format!("mcp-stdin-{}", uuid::Uuid::new_v4().simple()))
             .map_err(|error| ToolError::new(error.to_string(), "report this as a fault of agx"))?;
-        let piece = Vec::with_capacity(PIECE_BYTES);
-        Ok(Self { queue, name, hasher: BlobHasher::default(), written: 0, piece })
+        let chunk = Vec::with_capacity(CHUNK_BYTES);
+        Ok(Self { queue, name, hasher: BlobHasher::default(), written: 0, chunk })
     }
 
     /// Writes the outputs of all jobs. Returns `None` if they have no bytes.
@@ -125,13 +125,13 @@ impl<'q> BlobUpload<'q> {
     async fn write_job(&mut self, job: &JobStatus) -> std::result::Result<(), UploadError> {
         let results = job.results();
         let Some(TaskResult { task_number, stdout, .. }) = results.last() else { return Ok(()) };
-        check_length(self.written + self.piece.len() as u64, stdout.total)?;
+        check_length(self.written + self.chunk.len() as u64, stdout.total)?;
         if stdout.bytes.len() as u64 == stdout.total {
             return self.add(&stdout.bytes).await;
         }
         let (id, mut offset) = (&job.job_id, 0);
         while offset < stdout.total {
-            let (stream, range) = ((*task_number, OutputStream::Stdout), (offset, PIECE_BYTES as u64));
+            let (stream, range) = ((*task_number, OutputStream::Stdout), (offset, CHUNK_BYTES as u64));
             let read = self.queue.call(|mut agq| async move { agq.job_result(id, stream, range).await });
             let Some((_, bytes)) = read.await?.filter(|(_, bytes)| !bytes.is_empty()) else {
                 let what = format!("stdin_of: the output of job {id} ends before its end");
@@ -145,10 +145,10 @@ impl<'q> BlobUpload<'q> {
 
     async fn add(&mut self, mut bytes: &[u8]) -> std::result::Result<(), UploadError> {
         while !bytes.is_empty() {
-            let (now, rest) = bytes.split_at(bytes.len().min(PIECE_BYTES - self.piece.len()));
-            self.piece.extend_from_slice(now);
+            let (now, rest) = bytes.split_at(bytes.len().min(CHUNK_BYTES - self.chunk.len()));
+            self.chunk.extend_from_slice(now);
             bytes = rest;
-            if self.piece.len() == PIECE_BYTES {
+            if self.chunk.len() == CHUNK_BYTES {
                 self.send().await?;
             }
         }
@@ -156,21 +156,21 @@ impl<'q> BlobUpload<'q> {
     }
 
     async fn send(&mut self) -> std::result::Result<(), UploadError> {
-        self.hasher.update(&self.piece);
-        let piece = Bytes::copy_from_slice(&self.piece);
+        self.hasher.update(&self.chunk);
+        let chunk = Bytes::copy_from_slice(&self.chunk);
         let (name, offset) = (&self.name, self.written);
         let sent = self.queue.call(|mut agq| {
-            let piece = piece.clone();
-            async move { lost(agq.write_input(name, offset, piece).await) }
+            let chunk = chunk.clone();
+            async move { lost(agq.write_input(name, offset, chunk).await) }
         });
         sent.await?.ok_or(UploadError::Lost)?;
-        self.written += self.piece.len() as u64;
-        self.piece.clear();
+        self.written += self.chunk.len() as u64;
+        self.chunk.clear();
         Ok(())
     }
 
     async fn commit(mut self) -> std::result::Result<Option<BlobHash>, UploadError> {
-        if !self.piece.is_empty() {
+        if !self.chunk.is_empty() {
             self.send().await?;
         }
         if self.written == 0 {
@@ -195,7 +195,7 @@ fn all_kept<T>(jobs: Vec<Option<T>>, inputs: usize) -> Result<Vec<T>> {
     Ok(kept)
 }
 
-/// Returns `None` if agq does not have the earlier pieces of an upload.
+/// Returns `None` if agq does not have the earlier chunks of an upload.
 fn lost(done: std::result::Result<(), ClientError>) -> std::result::Result<Option<()>, ClientError> {
     match done {
         Err(ClientError::Rejected(reason)) if ErrorKind::of(&reason) == ErrorKind::UploadOffset => Ok(None),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of bytes that one `BACKUP READ` returns.
-pub const BACKUP_PIECE_BYTES: usize = 1 << 20;
+pub const BACKUP_CHUNK_BYTES: usize = 1 << 20;
 
 /// Answer of `BACKUP BEGIN`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -37,7 +37,7 @@ use serde::de::DeserializeOwned;
 pub use action::{ActionStatus, ActionSubmission, HaltedStatus};
 pub use admission::TaskAdmission;
 pub use approval::{Approval, ApprovalScope, ApprovalState};
-pub use backup::{BACKUP_PIECE_BYTES, BackupBegun};
+pub use backup::{BACKUP_CHUNK_BYTES, BackupBegun};
 pub use budget::{AmountStatus, BudgetStatus};
 pub use capability::{CapabilityList, OfferedProgram};
 pub use concurrency_key::ConcurrencyKey;

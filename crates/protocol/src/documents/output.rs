@@ -118,9 +118,9 @@ struct OutputChunkFields {
 }
 
 impl From<OutputChunk> for OutputChunkFields {
-    fn from(piece: OutputChunk) -> Self {
-        let (data, encoding) = text_of(&piece.bytes);
-        Self { from: piece.from, data, encoding: encoding.map(str::to_owned) }
+    fn from(chunk: OutputChunk) -> Self {
+        let (data, encoding) = text_of(&chunk.bytes);
+        Self { from: chunk.from, data, encoding: encoding.map(str::to_owned) }
     }
 }
 
@@ -144,8 +144,8 @@ mod tests {
         assert_eq!(to_json(&text), r#"{"from":3,"data":"ä\n"}"#);
         let cut = OutputChunk { from: 0, bytes: vec![0xc3] };
         assert_eq!(to_json(&cut), r#"{"from":0,"data":"ww==","encoding":"base64"}"#);
-        for piece in [text, cut] {
-            assert_eq!(parse::<OutputChunk>(to_json(&piece).as_bytes()).unwrap(), piece);
+        for chunk in [text, cut] {
+            assert_eq!(parse::<OutputChunk>(to_json(&chunk).as_bytes()).unwrap(), chunk);
         }
         assert!(parse::<OutputChunk>(br#"{"from":0,"data":"x","encoding":"rot13"}"#).is_err());
     }

@@ -46,9 +46,9 @@ pub enum OutputCommand {
     Write {
         /// The upload.
         upload: UploadKey,
-        /// Number of bytes before the piece.
+        /// Number of bytes before the chunk.
         offset: u64,
-        /// The piece.
+        /// The chunk.
         data: Bytes,
     },
     /// OUTPUT.COPY
@@ -93,9 +93,9 @@ pub enum OutputCommand {
     WriteInput {
         /// Name of the upload, which the client chooses.
         upload: ActionId,
-        /// Number of bytes before the piece.
+        /// Number of bytes before the chunk.
         offset: u64,
-        /// The piece.
+        /// The chunk.
         data: Bytes,
     },
     /// INPUT.COMMIT

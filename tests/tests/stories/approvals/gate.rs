@@ -162,7 +162,7 @@ fn approval_keeps_the_delay_of_an_action() {
 }
 
 #[test]
-fn rejection_of_an_action_that_arrives_in_pieces_stops_nothing_else() {
+fn rejection_of_an_action_that_arrives_in_chunks_stops_nothing_else() {
     let asked = Asked::with_policy(POLICY, &[]);
     asked.submit_plan(&claude(), "p", "awk");
     let inputs = vec!["{}"; 20_000].join(",");

@@ -138,7 +138,7 @@ fn ended(http: &Http, id: &str) -> Value {
 }
 
 #[test]
-fn more_outputs_than_a_piece_has_are_handed_on_whole_and_in_order() {
+fn more_outputs_than_a_chunk_has_are_handed_on_whole_and_in_order() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w", &["--max-concurrent-jobs", "4"]);

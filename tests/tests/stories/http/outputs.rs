@@ -164,7 +164,7 @@ fn damaged_output_is_an_error_or_ends_early_and_a_slow_client_waits_for_no_more_
     let path = run(&lab, &agq, "large", "seq 3000000");
     let (expected, file) = (sh(&lab, "seq 3000000"), blobs(&lab).remove(0));
     let before = peak_memory_kib(agq.pid()).unwrap();
-    // The client reads nothing yet. agq answers others, and has only a few pieces in memory.
+    // The client reads nothing yet. agq answers others, and has only a few chunks in memory.
     let http = Http::of(&lab, &agq);
     let mut slow = http.connect();
     slow.write_all(http.request("GET", &format!("/jobs/{path}"), "").as_bytes()).unwrap();

@@ -177,7 +177,7 @@ mod tests {
     use super::BufferedConnection;
 
     #[test]
-    fn answers_are_read_whole_from_any_pieces() {
+    fn answers_are_read_whole_from_any_chunks() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut wire = BufferedConnection::open(&listener.local_addr().unwrap().to_string()).unwrap();
         let (mut server, _) = listener.accept().unwrap();

@@ -24,7 +24,7 @@ pub(super) fn run(fixture: &LoadFixture, inputs: usize, figures: &mut LoadFigure
         writeln!(lines, "{n}")?;
     }
     fixture.lab.file("lines", &lines);
-    figures.time("inputs accepted in pieces", inputs, || {
+    figures.time("inputs accepted in chunks", inputs, || {
         let args = ["action", "submit", "load", "--id", ACTION, "--lines", "lines"];
         fixture.lab.agx(&fixture.agq, &args).expect(0);
         Ok(())

@@ -231,7 +231,7 @@ function button(label, key, attrs, action) {
 const retryButton = (id, label = 'Retry') => button(label, `retry ${id}`, { 'data-retry': id, 'aria-label': `Retry job ${id}` },
   () => act(`retry ${id}`, ['JOB.RETRY', id, 'FORCE'], `Job ${id} is retried.`));
 
-// ---- Pieces of views
+// ---- Chunks of views
 
 const badge = (status, more) => h('span', { class: `badge ${status}` }, status, more);
 const title = (text, ...more) => h('div', { class: 'title' }, h('h1', { tabindex: '-1' }, text), more);

@@ -9,7 +9,7 @@ use crate::{
     app::{AppState, Caller},
     resp::outcome::CommandResult,
     service::{
-        outputs::{self, OutputPiece},
+        outputs::{self, StreamChunk},
         uploads,
     },
 };
@@ -28,7 +28,7 @@ pub(crate) async fn run(app: &AppState, caller: &Caller, command: OutputCommand)
             Ok(Reply::ok())
         }
         OutputCommand::Result { job_id, task_number, stream, range } => {
-            Ok(piece(outputs::read(app, &job_id, (task_number, stream), range).await?))
+            Ok(chunk(outputs::read(app, &job_id, (task_number, stream), range).await?))
         }
         OutputCommand::File { job_id, task_number, stream } => {
             let file = outputs::file(app, caller, &job_id, (task_number, stream)).await?;
@@ -45,7 +45,7 @@ pub(crate) async fn run(app: &AppState, caller: &Caller, command: OutputCommand)
             Ok(Reply::ok())
         }
         OutputCommand::Input { job_id, attempt, hash, range } => {
-            Ok(piece(outputs::read_input(app, caller, (&job_id, attempt), hash, range).await?))
+            Ok(chunk(outputs::read_input(app, caller, (&job_id, attempt), hash, range).await?))
         }
     }
 }
@@ -54,6 +54,6 @@ fn count(bytes: u64) -> Reply {
     Reply::Integer(i64::try_from(bytes).unwrap_or(i64::MAX))
 }
 
-fn piece(piece: Option<OutputPiece>) -> Reply {
-    piece.map_or(Reply::Nil, |piece| Reply::Array(vec![count(piece.total), Reply::Bulk(piece.bytes)]))
+fn chunk(chunk: Option<StreamChunk>) -> Reply {
+    chunk.map_or(Reply::Nil, |chunk| Reply::Array(vec![count(chunk.total), Reply::Bulk(chunk.bytes)]))
 }

@@ -1,11 +1,11 @@
-//! Submission of many inputs in pieces, because other writes wait for a long write (ADR 19).
+//! Submission of many inputs in chunks, because other writes wait for a long write (ADR 19).
 //!
-//! The first write stores the action with the jobs of the first piece, and the other pieces as
+//! The first write stores the action with the jobs of the first chunk, and the other chunks as
 //! documents. From then on the submission is durable. Each further write makes the jobs of one
-//! piece. Any task or node may make the jobs, and may begin again after a crash, because adding a
-//! piece is idempotent.
+//! chunk. Any task or node may make the jobs, and may begin again after a crash, because adding a
+//! chunk is idempotent.
 
-mod pieces;
+mod chunks;
 
 #[cfg(test)]
 mod tests;
@@ -33,18 +33,18 @@ use crate::{
     error::{CommandError, Result},
     store::{ActionRule, AddOutcome, AppendJobs, DocumentChange, DocumentKind, NewAction},
 };
-pub(crate) use pieces::pieces;
-use pieces::{InputChunk, inputs_of, name};
+pub(crate) use chunks::chunks;
+use chunks::{InputChunk, inputs_of, name};
 
-/// Maximum number of pieces of a stalled submission that one round of the reaper stores.
-const PIECES_A_ROUND: usize = 100;
+/// Maximum number of chunks of a stalled submission that one round of the reaper stores.
+const CHUNKS_A_ROUND: usize = 100;
 
 /// Document of a submission with inputs that are not jobs yet.
 #[derive(Serialize, Deserialize)]
 struct PendingSubmission {
     /// True if the action stays open after the submission.
     open: bool,
-    /// Places of the pieces behind the first piece.
+    /// Places of the chunks behind the first chunk.
     places: Vec<u64>,
 }
 
@@ -56,17 +56,17 @@ pub(crate) async fn store(
     app: &AppState,
     action: Action,
     plan: &Plan,
-    pieces: &[InputChunk],
+    chunks: &[InputChunk],
     count: usize,
     booking: impl FnOnce(u64) -> Option<Booking>,
 ) -> Result<(usize, bool)> {
     let of_plan = (&action.plan_id, &action.action_id);
     let is_staged = approvals::is_staged(app, action.owner.as_ref(), of_plan, count as u64).await?;
-    let first = begun(app, (&action, is_staged), plan, pieces)?;
+    let first = begun(app, (&action, is_staged), plan, chunks)?;
     let later = (count as u64).saturating_sub(first.jobs.len() as u64);
     let added = app.store.add_action(NewAction { booking: booking(later), ..first }).await??;
     if added != AddOutcome::New {
-        return Ok((stored_again(app, action, plan, pieces, count).await?, is_staged));
+        return Ok((stored_again(app, action, plan, chunks, count).await?, is_staged));
     }
     match stored_count(app, &action.action_id, (count, is_staged)).await {
         Err(CommandError::Store(error)) => {
@@ -77,7 +77,7 @@ pub(crate) async fn store(
     }
 }
 
-/// Stores the later pieces of a new action, and returns the number of its first `count` jobs.
+/// Stores the later chunks of a new action, and returns the number of its first `count` jobs.
 async fn stored_count(
     app: &AppState,
     action_id: &ActionId,
@@ -97,12 +97,12 @@ async fn stored_again(
     app: &AppState,
     action: Action,
     plan: &Plan,
-    pieces: &[InputChunk],
+    chunks: &[InputChunk],
     count: usize,
 ) -> Result<usize> {
     finish(app, &action.action_id).await?;
     if let Some((known, _)) = app.store.action(&action.action_id).await?
-        && is_stored(app, &known, &action, plan, pieces, count).await?
+        && is_stored(app, &known, &action, plan, chunks, count).await?
     {
         return Ok(first_jobs(&known, count));
     }
@@ -114,20 +114,20 @@ fn first_jobs(action: &Action, count: usize) -> usize {
     count.min(usize::try_from(action.total_jobs).unwrap_or(usize::MAX))
 }
 
-/// Returns the first write: the jobs of the first piece, and documents of the other pieces.
+/// Returns the first write: the jobs of the first chunk, and documents of the other chunks.
 fn begun(
     app: &AppState,
     (action, is_staged): (&Action, bool),
     plan: &Plan,
-    pieces: &[InputChunk],
+    chunks: &[InputChunk],
 ) -> Result<NewAction> {
-    let places = pieces.iter().skip(1).map(|piece| piece.place).collect();
+    let places = chunks.iter().skip(1).map(|chunk| chunk.place).collect();
     let json = to_json(&PendingSubmission { open: action.is_open, places });
     let mut documents = vec![(DocumentKind::Arriving, action.action_id.to_string(), json)];
     let document =
-        |piece: &InputChunk| (DocumentKind::Inputs, name(&action.action_id, piece.place), piece.json.clone());
-    documents.extend(pieces.iter().skip(1).map(document));
-    let first = pieces.first().map_or(Ok(Vec::new()), |piece| inputs_of(&piece.json))?;
+        |chunk: &InputChunk| (DocumentKind::Inputs, name(&action.action_id, chunk.place), chunk.json.clone());
+    documents.extend(chunks.iter().skip(1).map(document));
+    let first = chunks.first().map_or(Ok(Vec::new()), |chunk| inputs_of(&chunk.json))?;
     let terms = JobParams::of(action, plan, app.settings.job_timeout_ms, action.created_at);
     let terms = JobParams { is_staged, ..terms };
     Ok(NewAction {
@@ -147,11 +147,11 @@ async fn is_stored(
     known: &Action,
     action: &Action,
     plan: &Plan,
-    pieces: &[InputChunk],
+    chunks: &[InputChunk],
     count: usize,
 ) -> Result<bool> {
     let count = count as u64;
-    // An open action may have more jobs since, and a halted action does not have the last pieces.
+    // An open action may have more jobs since, and a halted action does not have the last chunks.
     let fits = match known.total_jobs.cmp(&count) {
         Ordering::Less => known.halted.is_some(),
         Ordering::Equal => true,
@@ -160,9 +160,9 @@ async fn is_stored(
     if !fits || !action::is_same(known, action) {
         return Ok(false);
     }
-    for piece in pieces.iter().filter(|piece| piece.place < known.total_jobs) {
+    for chunk in chunks.iter().filter(|chunk| chunk.place < known.total_jobs) {
         // Nothing is added, because the action has an input at each of these places.
-        match add_piece(app, known, plan, piece).await {
+        match add_chunk(app, known, plan, chunk).await {
             Ok(_) => {}
             Err(CommandError::Rejected(_)) => return Ok(false),
             Err(error) => return Err(error),
@@ -172,11 +172,11 @@ async fn is_stored(
 }
 
 pub(crate) async fn finish(app: &AppState, action_id: &ActionId) -> Result<()> {
-    store_pieces(app, action_id, usize::MAX).await
+    store_chunks(app, action_id, usize::MAX).await
 }
 
-/// Returns an action after the last piece of its submission. The action is read first, because one
-/// write stores an action and the documents of its pieces: an action that is found has them.
+/// Returns an action after the last chunk of its submission. The action is read first, because one
+/// write stores an action and the documents of its chunks: an action that is found has them.
 pub(crate) async fn finished_action(app: &AppState, action_id: &ActionId) -> Result<Action> {
     let (action, _) = lookup::action(app, action_id).await?;
     if app.store.document(DocumentKind::Arriving, action_id.as_str()).await?.is_none() {
@@ -186,7 +186,7 @@ pub(crate) async fn finished_action(app: &AppState, action_id: &ActionId) -> Res
     Ok(lookup::action(app, action_id).await?.0)
 }
 
-/// Stores the remaining pieces of all actions of a plan.
+/// Stores the remaining chunks of all actions of a plan.
 pub(crate) async fn finish_all_of(app: &AppState, plan_id: &PlanId) -> Result<()> {
     for action_id in pending_submissions(app).await? {
         let found = app.store.action(&action_id).await?;
@@ -210,7 +210,7 @@ impl StalledSubmissions {
             let found = app.store.action(&action_id).await?;
             let total_jobs = found.map_or(0, |(action, _)| action.total_jobs);
             if before.get(&action_id) == Some(&total_jobs)
-                && let Err(error) = store_pieces(app, &action_id, PIECES_A_ROUND).await
+                && let Err(error) = store_chunks(app, &action_id, CHUNKS_A_ROUND).await
             {
                 error!(
                     %action_id,
@@ -232,7 +232,7 @@ async fn pending_submissions(app: &AppState) -> Result<Vec<ActionId>> {
     Ok(documents.into_iter().filter_map(|(id, _)| ActionId::new(id).ok()).collect())
 }
 
-async fn store_pieces(app: &AppState, action_id: &ActionId, limit: usize) -> Result<()> {
+async fn store_chunks(app: &AppState, action_id: &ActionId, limit: usize) -> Result<()> {
     let Some(json) = app.store.document(DocumentKind::Arriving, action_id.as_str()).await? else {
         return Ok(());
     };
@@ -247,11 +247,11 @@ async fn store_pieces(app: &AppState, action_id: &ActionId, limit: usize) -> Res
     let left: Vec<u64> = pending.places.iter().copied().filter(|place| *place >= action.total_jobs).collect();
     for &place in left.iter().take(limit) {
         let Some(json) = app.store.document(DocumentKind::Inputs, &name(action_id, place)).await? else {
-            // Another task has stored all pieces meanwhile.
+            // Another task has stored all chunks meanwhile.
             return Ok(());
         };
-        match store_piece(app, &action, &InputChunk { place, json }).await {
-            // The piece would be rejected for ever.
+        match store_chunk(app, &action, &InputChunk { place, json }).await {
+            // The chunk would be rejected for ever.
             Err(CommandError::Rejected(rejection)) => {
                 log_end(action_id, &rejection);
                 return complete(app, action_id, &pending).await;
@@ -262,12 +262,12 @@ async fn store_pieces(app: &AppState, action_id: &ActionId, limit: usize) -> Res
     if left.len() > limit { Ok(()) } else { complete(app, action_id, &pending).await }
 }
 
-async fn store_piece(app: &AppState, action: &Action, piece: &InputChunk) -> Result<u64> {
+async fn store_chunk(app: &AppState, action: &Action, chunk: &InputChunk) -> Result<u64> {
     let plan = lookup::plan(app, &action.plan_id).await?;
-    add_piece(app, action, &plan, piece).await
+    add_chunk(app, action, &plan, chunk).await
 }
 
-/// Logs that a submission ends before its last piece, unless a halt policy or a person decided so,
+/// Logs that a submission ends before its last chunk, unless a halt policy or a person decided so,
 /// or retention has removed the whole action.
 fn log_end(action_id: &ActionId, rejection: &Rejection) {
     use Rejection::{ActionHalted, ActionNotFound, ApprovalDecided};
@@ -280,10 +280,10 @@ fn log_end(action_id: &ActionId, rejection: &Rejection) {
     }
 }
 
-async fn add_piece(app: &AppState, action: &Action, plan: &Plan, piece: &InputChunk) -> Result<u64> {
-    // The first write has booked all pieces, and has asked about their number.
+async fn add_chunk(app: &AppState, action: &Action, plan: &Plan, chunk: &InputChunk) -> Result<u64> {
+    // The first write has booked all chunks, and has asked about their number.
     let is_staged = approvals::is_staged(app, None, (&action.plan_id, &action.action_id), 0).await?;
-    let inputs = NewInputs { inputs: inputs_of(&piece.json)?, at: Some(piece.place), is_staged };
+    let inputs = NewInputs { inputs: inputs_of(&chunk.json)?, at: Some(chunk.place), is_staged };
     append(app, action, plan, inputs, None).await
 }
 
@@ -328,9 +328,9 @@ async fn complete(app: &AppState, action_id: &ActionId, pending: &PendingSubmiss
     }
     let remove =
         |kind, id: &str| app.store.update_document(kind, id, Box::new(|_| Ok(DocumentChange::Remove)));
-    let pieces: Vec<_> =
+    let chunks: Vec<_> =
         pending.places.iter().map(|place| remove(DocumentKind::Inputs, &name(action_id, *place))).collect();
-    for answer in pieces {
+    for answer in chunks {
         answer.await??;
     }
     Ok(remove(DocumentKind::Arriving, action_id.as_str()).await??)

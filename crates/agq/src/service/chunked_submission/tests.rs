@@ -1,4 +1,4 @@
-//! Tests of submissions in pieces.
+//! Tests of submissions in chunks.
 
 use std::{path::Path, sync::Arc};
 
@@ -13,7 +13,7 @@ use agenix_rules::{
 };
 
 use super::{
-    InputChunk, StalledSubmissions, begun, finish, finish_all_of, pending_submissions, pieces, store,
+    InputChunk, StalledSubmissions, begun, chunks, finish, finish_all_of, pending_submissions, store,
 };
 use crate::{
     app::{AppState, PlanPolicy, Submitter},
@@ -38,11 +38,11 @@ async fn open(dir: &Path) -> Arc<AppState> {
     app
 }
 
-/// Returns the plan, the action, and five inputs in pieces of two, none of which is stored.
+/// Returns the plan, the action, and five inputs in chunks of two, none of which is stored.
 fn unsubmitted(app: &AppState) -> (Plan, Action, Vec<InputChunk>) {
     let action = Action::new(id(), "p".parse().unwrap(), app.clock.now());
-    let Ok(pieces) = pieces(five().inputs, 2) else { panic!("one piece") };
-    (documents::parse(PLAN).unwrap(), action, pieces)
+    let Ok(chunks) = chunks(five().inputs, 2) else { panic!("one chunk") };
+    (documents::parse(PLAN).unwrap(), action, chunks)
 }
 
 fn submission(more: &str, inputs: &str) -> ActionSubmission {
@@ -79,8 +79,8 @@ async fn begin(app: &AppState, submission: ActionSubmission) {
 async fn begin_as(app: &AppState, action_id: ActionId, submission: ActionSubmission) {
     let plan: Plan = documents::parse(PLAN).unwrap();
     let action = Action::new(action_id, submission.plan_id, app.clock.now());
-    let Ok(pieces) = pieces(submission.inputs, 2) else { panic!("one piece") };
-    app.store.add_action(begun(app, (&action, false), &plan, &pieces).unwrap()).await.unwrap().unwrap();
+    let Ok(chunks) = chunks(submission.inputs, 2) else { panic!("one chunk") };
+    app.store.add_action(begun(app, (&action, false), &plan, &chunks).unwrap()).await.unwrap().unwrap();
 }
 
 /// Opens a store with an interrupted submission of five inputs.
@@ -128,7 +128,7 @@ async fn rejected_plan_ends_a_chunked_submission() {
     let decider = Identity::new(Role::Admin, "alice");
     let decision = (approval.digest.as_str(), Some(&decider));
     approval_decisions::decide(&app, &plan_id, ApprovalState::Rejected, decision).await.unwrap();
-    // The pieces that had not arrived are not added, and nothing waits for them.
+    // The chunks that had not arrived are not added, and nothing waits for them.
     assert_eq!(action(&app).await.total_jobs, 2);
     assert!(pending_submissions(&app).await.unwrap().is_empty());
     finish_all_of(&app, &plan_id).await.unwrap();
@@ -188,7 +188,7 @@ async fn chunked_submission_that_is_repeated_finishes_the_first_one() {
 }
 
 #[tokio::test]
-async fn chunked_submission_to_a_halted_action_stores_no_further_piece() {
+async fn chunked_submission_to_a_halted_action_stores_no_further_chunk() {
     let dir = tempfile::tempdir().unwrap();
     let app = open(dir.path()).await;
     let halting = || submission(r#","halt":"soon,fail=1""#, r#"{"n":0}, {"n":1},{"n":2},{"n":3},{"n":4}"#);
@@ -214,9 +214,9 @@ async fn chunked_submission_to_a_halted_action_stores_no_further_piece() {
 async fn chunked_submission_is_complete_although_its_action_is_closed_during_the_first_write() {
     let dir = tempfile::tempdir().unwrap();
     let app = open(dir.path()).await;
-    let (plan, action, pieces) = unsubmitted(&app);
+    let (plan, action, chunks) = unsubmitted(&app);
     // The first write is submitted, and not visible yet.
-    let first = app.store.add_action(begun(&app, (&action, false), &plan, &pieces).unwrap());
+    let first = app.store.add_action(begun(&app, (&action, false), &plan, &chunks).unwrap());
     let id = id();
     let (added, _closed_or_not_found) = futures_util::join!(first, action_changes::close(&app, &id));
     assert_eq!(added.unwrap().unwrap(), AddOutcome::New);
@@ -245,8 +245,8 @@ async fn chunked_submission_whose_action_was_closed_ends_and_blocks_no_other_one
 async fn chunked_submission_whose_action_is_closed_meanwhile_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let app = open(dir.path()).await;
-    let (plan, action, pieces) = unsubmitted(&app);
-    let submitted = store(&app, action, &plan, &pieces, 5, |_| None);
+    let (plan, action, chunks) = unsubmitted(&app);
+    let submitted = store(&app, action, &plan, &chunks, 5, |_| None);
     // Polled second, so that it closes the action behind the first write.
     let closed = async { app.store.decide_action(&id(), closing()).await };
     let (submitted, closed) = futures_util::join!(submitted, closed);
@@ -259,9 +259,9 @@ async fn chunked_submission_whose_action_is_closed_meanwhile_is_refused() {
 async fn chunked_submission_is_answered_although_the_store_fails_after_the_first_write() {
     let dir = tempfile::tempdir().unwrap();
     let app = open(dir.path()).await;
-    let (plan, action, pieces) = unsubmitted(&app);
-    let submitted = store(&app, action, &plan, &pieces, 5, |_| None);
-    // Polled second, so that the pieces are unreadable behind the first write.
+    let (plan, action, chunks) = unsubmitted(&app);
+    let submitted = store(&app, action, &plan, &chunks, 5, |_| None);
+    // Polled second, so that the chunks are unreadable behind the first write.
     let damaged = async {
         let damage = Box::new(|_: Option<&str>| Ok(DocumentChange::Put("?".into())));
         app.store.update_document(DocumentKind::Arriving, id().as_str(), damage).await

@@ -140,17 +140,17 @@ async fn digests(large: &[LargeOutput]) -> io::Result<Vec<LargeDigest>> {
     Ok(digests)
 }
 
-/// Returns the digest of one stream. The other jobs of the lane go on between two pieces: a thread
+/// Returns the digest of one stream. The other jobs of the lane go on between two chunks: a thread
 /// for the hash is one that the system may refuse.
 async fn digest(output: &LargeOutput) -> io::Result<LargeDigest> {
     let (mut hasher, mut offset) = (StreamHasher::default(), 0);
     let mut buffer = vec![0; HASHED_BYTES];
     while offset < output.length {
         let left = usize::try_from(output.length - offset).unwrap_or(usize::MAX);
-        let piece = &mut buffer[..left.min(HASHED_BYTES)];
-        output.file.read_exact_at(piece, offset)?;
-        hasher.update(piece);
-        offset += piece.len() as u64;
+        let chunk = &mut buffer[..left.min(HASHED_BYTES)];
+        output.file.read_exact_at(chunk, offset)?;
+        hasher.update(chunk);
+        offset += chunk.len() as u64;
         yield_now().await;
     }
     Ok((output.task_number, output.stream, output.length, hasher.finish().0))

@@ -147,11 +147,11 @@ mod tests {
 
     use super::{Masker, Patterns};
 
-    /// Masks `secrets` in `pieces`.
-    fn masked(secrets: &[&str], pieces: &[&[u8]]) -> String {
+    /// Masks `secrets` in `chunks`.
+    fn masked(secrets: &[&str], chunks: &[&[u8]]) -> String {
         let patterns = Arc::new(Patterns::of(secrets.iter().map(|secret| secret.as_bytes())));
         let (mut masker, mut out) = (Masker::new(patterns), Vec::new());
-        pieces.iter().for_each(|piece| masker.push(piece, &mut out));
+        chunks.iter().for_each(|chunk| masker.push(chunk, &mut out));
         masker.end(&mut out);
         String::from_utf8(out).unwrap()
     }
@@ -171,12 +171,12 @@ mod tests {
     #[test]
     fn overlapping_secrets_leave_no_rest() {
         for size in [1, 2, 3, 5, 100] {
-            let pieces = |text: &'static str| text.as_bytes().chunks(size).collect::<Vec<_>>();
-            assert_eq!(masked(&["abcdefgh", "efghijkl"], &pieces("-abcdefghijkl-")), "-***-");
-            assert_eq!(masked(&["abcdefgh", "abcdefghijkl"], &pieces("-abcdefghijkl-")), "-***-");
-            assert_eq!(masked(&["abcdefgh", "abcdefghijkl"], &pieces("-abcdefghijk-")), "-***ijk-");
-            assert_eq!(masked(&["abcdefghijkl", "cdefghij"], &pieces("abcdefghijk-")), "ab***k-");
-            assert_eq!(masked(&["aaaaaaaa"], &pieces("aaaaaaaaaaab")), "***b");
+            let chunks = |text: &'static str| text.as_bytes().chunks(size).collect::<Vec<_>>();
+            assert_eq!(masked(&["abcdefgh", "efghijkl"], &chunks("-abcdefghijkl-")), "-***-");
+            assert_eq!(masked(&["abcdefgh", "abcdefghijkl"], &chunks("-abcdefghijkl-")), "-***-");
+            assert_eq!(masked(&["abcdefgh", "abcdefghijkl"], &chunks("-abcdefghijk-")), "-***ijk-");
+            assert_eq!(masked(&["abcdefghijkl", "cdefghij"], &chunks("abcdefghijk-")), "ab***k-");
+            assert_eq!(masked(&["aaaaaaaa"], &chunks("aaaaaaaaaaab")), "***b");
         }
     }
 
@@ -211,14 +211,14 @@ mod tests {
         for _round in 0..300 {
             let words = ["a", "b", "ab", "abab", "aaaaaaaa", "abababab", "babaabab", "c"];
             let text: String = (0..40).map(|_| words[usize::try_from(next(8)).unwrap()]).collect();
-            let mut pieces = Vec::new();
+            let mut chunks = Vec::new();
             let mut rest = text.as_bytes();
             while !rest.is_empty() {
-                let (piece, after) = rest.split_at(rest.len().min(usize::try_from(next(20)).unwrap() + 1));
-                pieces.push(piece);
+                let (chunk, after) = rest.split_at(rest.len().min(usize::try_from(next(20)).unwrap() + 1));
+                chunks.push(chunk);
                 rest = after;
             }
-            assert_eq!(masked(&secrets, &pieces), expected(&secrets, &text), "{text}");
+            assert_eq!(masked(&secrets, &chunks), expected(&secrets, &text), "{text}");
         }
     }
 

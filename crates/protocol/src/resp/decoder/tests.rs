@@ -112,15 +112,15 @@ proptest! {
     fn commands_round_trip_in_both_forms_and_any_split(
         commands in prop::collection::vec((prop::collection::vec(prop::collection::vec(any::<u8>(), 0..8), 1..4),
                                            any::<bool>()), 0..8),
-        pieces in prop::collection::vec(1..50_usize, 1..8),
+        chunks in prop::collection::vec(1..50_usize, 1..8),
     ) {
         let written = |(args, is_line): &(Vec<Vec<u8>>, bool)| if *is_line { line(args) } else { array(args) };
         let bytes: Vec<u8> = commands.iter().flat_map(written).collect();
         let (mut decoder, mut src, mut read) = (decoder(100), BytesMut::new(), Vec::new());
-        let (mut rest, mut pieces) = (&bytes[..], pieces.iter().cycle());
+        let (mut rest, mut chunks) = (&bytes[..], chunks.iter().cycle());
         while !rest.is_empty() {
-            let (piece, after) = rest.split_at(rest.len().min(*pieces.next().unwrap()));
-            src.extend_from_slice(piece);
+            let (chunk, after) = rest.split_at(rest.len().min(*chunks.next().unwrap()));
+            src.extend_from_slice(chunk);
             rest = after;
             while let Some(command) = decoder.decode(&mut src).unwrap() {
                 read.push(command);
@@ -136,7 +136,7 @@ proptest! {
     fn memory_of_an_incomplete_command_is_bounded(
         count in promise(40),
         elements in prop::collection::vec((promise(9), prop::collection::vec(any::<u8>(), 0..120)), 0..40),
-        piece in 1..40_usize,
+        chunk in 1..40_usize,
     ) {
         let mut bytes = format!("*{count}\r\n").into_bytes();
         for (length, element) in &elements {
@@ -149,9 +149,9 @@ proptest! {
         let (max_message_bytes, max_elements, place) = (100, 40, size_of::<Bytes>());
         let limits = Limits { max_message_bytes, max_elements, ..Limits::default() };
         let (mut decoder, mut src, mut received) = (CommandDecoder::new(&limits), BytesMut::new(), 0);
-        for piece in bytes.chunks(piece) {
-            received += piece.len();
-            src.extend_from_slice(piece);
+        for chunk in bytes.chunks(chunk) {
+            received += chunk.len();
+            src.extend_from_slice(chunk);
             let Ok(None) = decoder.decode(&mut src) else { return Ok(()) };
             // The capacity doubles as elements arrive, and starts with 16.
             let (held, few) = (decoder.held_bytes(), 16 * place);

@@ -51,7 +51,7 @@ impl WrittenBlocks {
         let (in_file, after) = out.split_at_mut(from_file.min(out.len()));
         file.read(offset, in_file)?;
         after.fill(0);
-        for (block, at, range) in pieces(offset, out.len()) {
+        for (block, at, range) in chunks(offset, out.len()) {
             if let Some(written) = self.written.get(&block) {
                 let length = range.len();
                 out[range].copy_from_slice(&written[at..at + length]);
@@ -61,7 +61,7 @@ impl WrittenBlocks {
     }
 
     fn write(&mut self, file: &FileBackend, offset: u64, data: &[u8]) -> io::Result<()> {
-        for (block, at, range) in pieces(offset, data.len()) {
+        for (block, at, range) in chunks(offset, data.len()) {
             if !self.written.contains_key(&block) {
                 let start = block * BLOCK as u64;
                 let mut whole = Box::new([0; BLOCK]);
@@ -92,7 +92,7 @@ impl WrittenBlocks {
 }
 
 /// Returns the blocks of a range: each with its offset in the block, and its part of the range.
-fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
+fn chunks(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
         let place = offset + done as u64;

@@ -20,7 +20,7 @@ const MAGIC: &[u8; 16] = b"agq journal 1\n\0\0";
 /// Number of bytes of a record head: length, id, number, flag, checksum.
 const HEAD: usize = 4 + 8 + 8 + 1 + 4;
 /// Number of zero bytes written at once, and maximum capacity that the record buffer keeps.
-const PIECE: usize = 1 << 20;
+const CHUNK: usize = 1 << 20;
 
 pub(crate) struct Wal {
     file: Box<dyn StorageBackend>,
@@ -63,12 +63,12 @@ impl Wal {
             file.set_len(len)?;
             // Zeros are written instead of only reserving space, because later syncs would have to
             // update the metadata of the file system.
-            let zeros = vec![0; PIECE];
+            let zeros = vec![0; CHUNK];
             let mut at = had;
             while at < len {
-                let piece = usize::try_from(len - at).unwrap_or(PIECE).min(PIECE);
-                file.write(at, &zeros[..piece])?;
-                at += piece as u64;
+                let chunk = usize::try_from(len - at).unwrap_or(CHUNK).min(CHUNK);
+                file.write(at, &zeros[..chunk])?;
+                at += chunk as u64;
             }
         }
         let mut head = [0; SECTOR];
@@ -156,7 +156,7 @@ impl Wal {
     fn forget_pending(&mut self) {
         self.pending.truncate(HEAD);
         // Memory that one large record took is released.
-        self.pending.shrink_to(PIECE);
+        self.pending.shrink_to(CHUNK);
     }
 
     /// Makes all appended content durable.
