@@ -87,7 +87,7 @@ type Profiles = BTreeMap<String, Vec<String>>;
 /// Capabilities of a claimant.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Abilities {
+pub enum ClaimantCapabilities {
     /// Capabilities that a registered worker declared: programs, agentic units, tags, sandbox
     /// profiles, which are `None` if the worker runs no jobs in a sandbox, and quantities.
     Worker {
@@ -104,7 +104,7 @@ pub enum Abilities {
     Nothing,
 }
 
-impl Abilities {
+impl ClaimantCapabilities {
     /// Returns the capabilities that a worker declared.
     pub fn of(registration: &WorkerRegistration) -> Self {
         let sandbox = registration.sandbox.as_ref();
@@ -133,7 +133,7 @@ impl Abilities {
         }
     }
 
-    /// Returns true if the abilities cover `needs`.
+    /// Returns true if the capabilities cover `needs`.
     pub fn cover(&self, needs: &Needs) -> bool {
         match self {
             Self::Anything => {
@@ -248,12 +248,12 @@ mod tests {
         time::Timestamp,
     };
 
-    use super::{Abilities, Needs};
+    use super::{ClaimantCapabilities, Needs};
     use crate::worker::registered;
 
-    fn worker() -> Abilities {
+    fn worker() -> ClaimantCapabilities {
         let registration = br#"{"worker_id":"w","capabilities":["sort","uniq"],"tags":{"gpu":true,"slow":false,"zone":"eu","cores":4}}"#;
-        Abilities::of(&parse(registration).unwrap())
+        ClaimantCapabilities::of(&parse(registration).unwrap())
     }
 
     fn needs(tools: &[&str], tags: &[&str], labels: &[(&str, &str)]) -> Needs {
@@ -270,9 +270,9 @@ mod tests {
             [needs(&["jq"], &[], &[]), needs(&[], &["slow"], &[]), needs(&[], &[], &[("zone", "us")])]
         {
             assert!(!worker().cover(&without), "{without:?}");
-            assert!(Abilities::Anything.cover(&without));
+            assert!(ClaimantCapabilities::Anything.cover(&without));
         }
-        assert!(!Abilities::Nothing.cover(&Needs::default()));
+        assert!(!ClaimantCapabilities::Nothing.cover(&Needs::default()));
     }
 
     #[test]
@@ -293,14 +293,16 @@ mod tests {
         assert!(!small.cover(&large));
         assert_eq!(small.missing(&large), ["cpus 8 (it offers 4)", "gpus 1 (it offers none)"]);
         let one = wanted(r#"{"cpus":0.01}"#);
-        for without in [able(r#""tags":{"gpu":true}"#), Abilities::Anything, Abilities::Nothing] {
+        for without in
+            [able(r#""tags":{"gpu":true}"#), ClaimantCapabilities::Anything, ClaimantCapabilities::Nothing]
+        {
             assert!(!without.cover(&one), "{without:?}");
         }
     }
 
-    fn able(rest: &str) -> Abilities {
+    fn able(rest: &str) -> ClaimantCapabilities {
         let json = format!(r#"{{"worker_id":"w","capabilities":["sort"],{rest}}}"#);
-        Abilities::of(&parse(json.as_bytes()).unwrap())
+        ClaimantCapabilities::of(&parse(json.as_bytes()).unwrap())
     }
 
     const UNMET: &str = "files_read is not enforced: no Landlock; use Linux 6.2 or later";
@@ -333,9 +335,9 @@ mod tests {
 
     #[test]
     fn connection_without_a_worker_covers_no_sandbox() {
-        assert!(Abilities::Anything.cover(&needs(&["sort"], &["gpu"], &[("zone", "eu")])));
-        assert!(!Abilities::Anything.cover(&needs(&[], &["gpu", "sandbox:reader"], &[])));
-        assert!(!Abilities::Anything.cover(&needs(&[], &[], &[("sandbox:reader", "true")])));
+        assert!(ClaimantCapabilities::Anything.cover(&needs(&["sort"], &["gpu"], &[("zone", "eu")])));
+        assert!(!ClaimantCapabilities::Anything.cover(&needs(&[], &["gpu", "sandbox:reader"], &[])));
+        assert!(!ClaimantCapabilities::Anything.cover(&needs(&[], &[], &[("sandbox:reader", "true")])));
         let tagged = able(r#""tags":{"sandbox:reader":true}"#);
         assert!(!tagged.cover(&needs(&[], &[], &[("sandbox:reader", "true")])));
     }
@@ -353,7 +355,7 @@ mod tests {
                 "{missing:?}"
             );
         }
-        assert!(!Abilities::Anything.cover(&job));
+        assert!(!ClaimantCapabilities::Anything.cover(&job));
     }
 
     #[test]
@@ -361,10 +363,10 @@ mod tests {
         let json = r#"{"worker_id":"w","capabilities":["sort"],"tags":{"gpu":true},"sandbox":{"profiles":{"reader":[]}},"resources":{"cpus":2}}"#;
         let registration: WorkerRegistration = parse(json.as_bytes()).unwrap();
         let worker = registered(None, &registration, "c", Timestamp(1)).unwrap();
-        let abilities = Abilities::of(&registration);
+        let capabilities = ClaimantCapabilities::of(&registration);
         assert_eq!(
-            Abilities::of_status(&worker.status(Some(registration), 0, Quantities::default())),
-            abilities
+            ClaimantCapabilities::of_status(&worker.status(Some(registration), 0, Quantities::default())),
+            capabilities
         );
     }
 

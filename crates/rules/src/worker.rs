@@ -43,7 +43,8 @@ pub struct Worker {
     /// The worker.
     pub worker_id: WorkerId,
     /// Liveness.
-    pub standing: Liveness,
+    #[serde(rename = "standing")]
+    pub liveness: Liveness,
     /// Random name of the current run of the worker, if the worker gave one.
     pub instance: Option<String>,
     /// Statistics of the last heartbeat, as JSON.
@@ -55,7 +56,8 @@ pub struct Worker {
     /// Connection of the registration, while it is open.
     pub connection: Option<String>,
     /// Directive of an operator.
-    pub told: Option<Directive>,
+    #[serde(rename = "told")]
+    pub directive: Option<Directive>,
     /// Reason of the quarantine of the worker.
     pub quarantine: Option<String>,
     /// Number of jobs of the worker that exceeded their timeout.
@@ -96,12 +98,12 @@ impl Worker {
     }
 
     fn can_work(&self) -> bool {
-        self.standing == Liveness::Active && self.told.is_none()
+        self.liveness == Liveness::Active && self.directive.is_none()
     }
 
     /// Returns the state that `WORKER.LIST` shows.
     pub fn state(&self) -> &'static str {
-        match (self.standing, self.told) {
+        match (self.liveness, self.directive) {
             (Liveness::Dead, _) => "dead",
             (_, Some(Directive::Terminate)) => "terminating",
             (_, Some(Directive::Drain)) => "draining",
@@ -164,7 +166,7 @@ pub fn registered(
         return Err(Rejection::InvalidRegistration(text.into()));
     }
     if let Some(known) = known
-        && known.standing == Liveness::Active
+        && known.liveness == Liveness::Active
         && known.connection.as_deref().is_some_and(|open| open != connection)
         && (known.instance.is_none() || known.instance != registration.instance)
     {
@@ -176,17 +178,17 @@ pub fn registered(
     // If it was to exit, it is a new run.
     let unnamed = known.filter(|known| known.instance.is_none() && registration.instance.is_none());
     let kept = same_run.or(unnamed);
-    let told = kept.and_then(|known| known.told);
+    let directive = kept.and_then(|known| known.directive);
     let registered_at = known.map_or(now, |known| now.max(known.registered_at.plus_ms(1)));
     Ok(Worker {
         worker_id: registration.worker_id.clone(),
-        standing: Liveness::Active,
+        liveness: Liveness::Active,
         instance: registration.instance.clone(),
         stats: same_run.and_then(|known| known.stats.clone()),
         registered_at,
         last_seen_at: now,
         connection: Some(connection.to_owned()),
-        told: told.filter(|told| same_run.is_some() || *told == Directive::Drain),
+        directive: directive.filter(|directive| same_run.is_some() || *directive == Directive::Drain),
         quarantine: kept.and_then(|known| known.quarantine.clone()),
         timed_out_jobs: known.map_or(0, |known| known.timed_out_jobs),
         max_concurrent_jobs: registration.max_concurrent_jobs,
@@ -253,7 +255,7 @@ pub fn heartbeat(
     is_quiet: bool,
     now: Timestamp,
 ) -> Result<Worker, Rejection> {
-    if known.standing != Liveness::Active {
+    if known.liveness != Liveness::Active {
         return Err(Rejection::WorkerUnknown(known.worker_id.clone()));
     }
     let mut seen = known.clone();
@@ -269,17 +271,17 @@ pub fn heartbeat(
 
 /// Sets or, with `None`, removes a directive. Removing a directive ends the quarantine, too.
 pub fn directed(known: &Worker, directive: Option<Directive>) -> Result<Worker, Rejection> {
-    if known.standing != Liveness::Active {
+    if known.liveness != Liveness::Active {
         return Err(Rejection::WorkerUnknown(known.worker_id.clone()));
     }
     let quarantine = known.quarantine.clone().filter(|_| directive.is_some());
-    Ok(Worker { told: directive, quarantine, is_on_trial: false, drained: None, ..known.clone() })
+    Ok(Worker { directive, quarantine, is_on_trial: false, drained: None, ..known.clone() })
 }
 
 /// Drains the worker for the program that `mark` names. A worker that an operator has drained gets
 /// no mark, because the program must not resume or end that worker.
 pub fn drained(known: &Worker, mark: DrainMark) -> Result<Worker, Rejection> {
-    let is_operators = known.told == Some(Directive::Drain) && known.drained.is_none();
+    let is_operators = known.directive == Some(Directive::Drain) && known.drained.is_none();
     let drained = (!is_operators).then_some(mark);
     Ok(Worker { drained, ..directed(known, Some(Directive::Drain))? })
 }
@@ -315,7 +317,7 @@ pub fn with_longer_lease(worker: &Worker, lease_ms: u64) -> Option<Worker> {
 
 /// Marks the worker as dead.
 pub fn dead(worker: &Worker) -> Worker {
-    Worker { standing: Liveness::Dead, connection: None, ..worker.clone() }
+    Worker { liveness: Liveness::Dead, connection: None, ..worker.clone() }
 }
 
 /// Removes a closed `connection`, or returns `None` if the worker has another one.

@@ -47,7 +47,7 @@ impl OutcomeTracker {
     ) -> Option<String> {
         let live: HashMap<&WorkerId, bool> = workers
             .iter()
-            .filter(|worker| worker.standing == Liveness::Active)
+            .filter(|worker| worker.liveness == Liveness::Active)
             .map(|worker| (&worker.worker_id, worker.quarantine.is_some()))
             .collect();
         let quarantined = live.values().filter(|is_quarantined| **is_quarantined).count();

@@ -42,16 +42,16 @@ pub(crate) async fn run(app: Arc<AppState>) {
                     }
                 }
                 // Only the last status of an action is published, because it changes with each job.
-                ChangeEvent::Action(action, tally) => {
-                    actions.insert(action.action_id.clone(), (action, tally));
+                ChangeEvent::Action(action, counts) => {
+                    actions.insert(action.action_id.clone(), (action, counts));
                 }
             }
         }
-        for (count, (action_id, (action, tally))) in actions.into_iter().enumerate() {
+        for (count, (action_id, (action, counts))) in actions.into_iter().enumerate() {
             if count % EVENTS_PER_CHECK == 0 {
                 wait_for_subscribers(&app).await;
             }
-            let status = to_json(&action::status(&action, &tally));
+            let status = to_json(&action::status(&action, &counts));
             app.pubsub.publish(&action_updates(&action_id).into(), &status.into());
         }
     }
@@ -92,7 +92,7 @@ fn job_event(job: &Job, at: Timestamp) -> Bytes {
 }
 
 /// Delivers a message of another node. An event about a worker evicts its waiters and its cached
-/// abilities, because its record has changed.
+/// capabilities, because its record has changed.
 pub(crate) fn on_peer_message(app: &AppState, channel: &Bytes, payload: &Bytes) {
     if channel == WORKER_UPDATES.as_bytes()
         && let Ok(event) = parse::<WorkerEvent>(payload)

@@ -36,7 +36,7 @@ pub(super) async fn requeue_orphaned_jobs(app: &AppState) -> Result<()> {
         }
         let Ok(worker_id) = WorkerId::new(holder.as_str()) else { continue };
         match app.store.worker(&worker_id).await? {
-            Some(worker) if worker.standing == Liveness::Active => continue,
+            Some(worker) if worker.liveness == Liveness::Active => continue,
             Some(_dead) => requeue_lost(app, &holder).await?,
             None => release_all(app, &holder).await?,
         }

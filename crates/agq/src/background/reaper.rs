@@ -227,7 +227,7 @@ async fn expire_silent_workers(app: &AppState, detector: &PauseDetector) -> Resu
     for worker in workers? {
         let now = app.clock.now();
         let listening_since = detector.observe(now);
-        if worker.standing == Liveness::Dead {
+        if worker.liveness == Liveness::Dead {
             prune_dead_worker(app, &worker, now).await?;
             continue;
         }
@@ -243,7 +243,7 @@ async fn expire_silent_workers(app: &AppState, detector: &PauseDetector) -> Resu
         let worker_id = &worker.worker_id;
         app.store.decide_worker(worker_id, AckLevel::Durable, None, Box::new(rule)).await??;
         let after = app.store.worker(worker_id).await?;
-        if after.is_some_and(|worker| worker.standing == Liveness::Dead) {
+        if after.is_some_and(|worker| worker.liveness == Liveness::Dead) {
             let jobs = app.store.held_by(worker_id.as_str()).await?.len();
             app.outcomes.forget(worker_id);
             warn!(%worker_id, silent_ms, jobs, "a worker sent no heartbeat in time and is declared dead");

@@ -27,7 +27,7 @@ pub(super) async fn stats(state: Shared, _: RequireAdmin) -> HttpResult {
         sum.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
     }
     let workers = state.app.store.workers().await?;
-    let alive = workers.iter().filter(|(worker, _)| worker.standing == Liveness::Active).count();
+    let alive = workers.iter().filter(|(worker, _)| worker.liveness == Liveness::Active).count();
     let (processed, failed) =
         state.app.throughput.per_minute(state.app.clock.now(), &state.app.store.totals().await?);
     Ok(ok(&json!({
@@ -180,7 +180,7 @@ fn worker_json(worker: &Worker, jobs: u64) -> Value {
 
 /// Returns the state of a worker as the extension names it.
 fn state_of(worker: &Worker) -> &'static str {
-    match (worker.standing, worker.told) {
+    match (worker.liveness, worker.directive) {
         (Liveness::Dead, _) => "stale",
         (_, Some(Directive::Terminate)) => "terminate",
         (_, Some(Directive::Drain)) => "quiet",

@@ -180,7 +180,7 @@ pub(super) async fn health(state: Shared, _: Authenticated, Path(id): Path<Strin
     let worker = lookup::worker(&state.app, &worker_id(&id)?).await?;
     let stats = worker.stats.as_deref().and_then(|stats| serde_json::from_str::<Value>(stats).ok());
     let own_state = stats.as_ref().and_then(|stats| stats.get("state")?.as_str()).unwrap_or("running");
-    let state = match (worker.standing, worker.told) {
+    let state = match (worker.liveness, worker.directive) {
         (agenix_rules::worker::Liveness::Dead, _) => "terminated",
         (_, Some(Directive::Terminate)) => "shutting_down",
         (_, Some(Directive::Drain)) => "draining",

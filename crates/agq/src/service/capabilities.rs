@@ -70,7 +70,7 @@ fn listed(registrations: Vec<WorkerRegistration>, name_part: &str, limit: usize)
 async fn live_registrations(app: &AppState) -> Result<Vec<WorkerRegistration>> {
     let mut live = Vec::new();
     for worker in app.store.worker_records().await? {
-        if worker.standing == Liveness::Active {
+        if worker.liveness == Liveness::Active {
             live.extend(workers::registration(app, &worker.worker_id).await?);
         }
     }

@@ -82,7 +82,7 @@ pub(crate) async fn workers_with(app: &AppState, capability: &str) -> Result<Vec
     let needs = Needs { tools: vec![capability.to_owned()], ..Needs::default() };
     let mut found = Vec::new();
     for worker in app.store.worker_records().await? {
-        if worker.standing == Liveness::Active
+        if worker.liveness == Liveness::Active
             && app.capabilities.of(&*app.store, &worker).await?.cover(&needs)
         {
             found.push(worker);

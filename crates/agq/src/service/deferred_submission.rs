@@ -235,10 +235,10 @@ async fn submit_output_chunk(
 pub(crate) async fn observe(app: &AppState, is_action: bool, id: &str) -> Result<StepObservation> {
     if is_action {
         let Ok(action_id) = ActionId::new(id) else { return Ok(StepObservation::Nothing) };
-        let Some((action, tally)) = app.store.action(&action_id).await? else {
+        let Some((action, counts)) = app.store.action(&action_id).await? else {
             return Ok(StepObservation::Nothing);
         };
-        let count = |status: Status| tally.jobs[status as usize];
+        let count = |status: Status| counts.jobs[status as usize];
         if action.is_open || count(Status::Pending) + count(Status::Running) > 0 {
             return Ok(StepObservation::Underway);
         }

@@ -32,15 +32,15 @@ pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanatio
     let wanted = needs.resources.as_deref();
     let used = if wanted.is_some() { app.store.used_resources(None).await? } else { BTreeMap::new() };
     for (worker, active_jobs) in app.store.workers().await? {
-        let abilities = app.capabilities.of(&*app.store, &worker).await?;
+        let capabilities = app.capabilities.of(&*app.store, &worker).await?;
         let (mut shortfall, mut occupied, none) = (0, Vec::new(), Quantities::default());
         let is_partly_used = used.contains_key(worker.worker_id.as_str());
-        if let (Some(offered), Some(wanted)) = (abilities.offered(), wanted) {
+        if let (Some(offered), Some(wanted)) = (capabilities.offered(), wanted) {
             let used = used.get(worker.worker_id.as_str()).unwrap_or(&none);
             shortfall = resources::shortfall(offered, wanted);
             occupied = resources::occupied(offered, used, wanted).collect();
         }
-        let missing = abilities.missing(&needs);
+        let missing = capabilities.missing(&needs);
         candidates.push(Candidate { worker, missing, shortfall, occupied, is_partly_used, active_jobs });
     }
     let nearest = explain::nearest(candidates);

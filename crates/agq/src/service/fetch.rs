@@ -19,7 +19,7 @@ use agenix_protocol::{
     request::BlockingWait,
 };
 use agenix_rules::{
-    capability::Abilities,
+    capability::ClaimantCapabilities,
     ojs::{NOBODY, OJS_TAG},
     rejection::Rejection,
     worker::{self, Worker},
@@ -119,11 +119,11 @@ async fn take(
 }
 
 async fn claimant(app: &AppState, worker: Option<&Worker>, request: &OjsFetch) -> Result<Claimant> {
-    let abilities = match worker {
+    let capabilities = match worker {
         Some(worker) => app.capabilities.of(&*app.store, worker).await?,
         None => {
             let tags: Map<String, Value> = [(OJS_TAG.to_owned(), Value::Bool(true))].into_iter().collect();
-            app.capabilities.shared(Abilities::Worker {
+            app.capabilities.shared(ClaimantCapabilities::Worker {
                 commands: Default::default(),
                 tags,
                 profiles: None,
@@ -133,7 +133,7 @@ async fn claimant(app: &AppState, worker: Option<&Worker>, request: &OjsFetch) -
     };
     Ok(Claimant {
         holder: worker.map_or(NOBODY, |worker| worker.worker_id.as_str()).into(),
-        abilities,
+        capabilities,
         queues: request.queues.clone().into(),
         share_terms: app.shares.terms(),
         visibility_ms: request.visibility_timeout_ms,

@@ -53,7 +53,7 @@ async fn advance(app: &AppState, action_id: &ActionId) -> Result<bool> {
     let found = app.store.action(action_id).await?;
     let left = found
         .as_ref()
-        .map_or(RemainingWork::Settled, |(action, tally)| halt::remaining_work(action, tally, now));
+        .map_or(RemainingWork::Settled, |(action, counts)| halt::remaining_work(action, counts, now));
     match left {
         RemainingWork::Settled => {
             app.store.settle_halt(action_id, now).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use agenix_protocol::ids::{JobId, WorkerId};
 use agenix_rules::{
-    capability::Abilities,
+    capability::ClaimantCapabilities,
     job,
     rejection::Rejection,
     worker::{self, Liveness, Worker},
@@ -26,13 +26,13 @@ pub(crate) fn check_own(caller: &Caller, worker_id: &WorkerId) -> Result<(), Rej
 
 async fn worker_of(app: &AppState, caller: &Caller) -> Result<Option<Worker>> {
     if let Some(worker_id) = caller.key_worker().or_else(|| caller.registered_here().cloned()) {
-        let worker = app.store.worker(&worker_id).await?.filter(|worker| worker.standing == Liveness::Active);
+        let worker = app.store.worker(&worker_id).await?.filter(|worker| worker.liveness == Liveness::Active);
         return Ok(Some(worker.ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))?));
     }
     let Some(name) = caller.claimed_name() else { return Ok(None) };
     match app.store.worker(name).await? {
         None => Ok(None),
-        Some(worker) if worker.standing == Liveness::Active => Ok(Some(worker)),
+        Some(worker) if worker.liveness == Liveness::Active => Ok(Some(worker)),
         Some(_dead) => Err(Rejection::WorkerUnknown(name.clone()).into()),
     }
 }
@@ -47,17 +47,18 @@ pub(crate) async fn claimant(
 ) -> Result<(Claimant, Option<WorkerId>)> {
     let share_terms = app.shares.terms();
     let Some(worker) = worker_of(app, caller).await? else {
-        let (holder, abilities) = (Arc::clone(&caller.connection), Arc::new(Abilities::Anything));
-        return Ok((Claimant { holder, abilities, queues, share_terms, visibility_ms: None }, None));
+        let (holder, capabilities) =
+            (Arc::clone(&caller.connection), Arc::new(ClaimantCapabilities::Anything));
+        return Ok((Claimant { holder, capabilities, queues, share_terms, visibility_ms: None }, None));
     };
     let is_trial = !worker.takes_jobs() && begin_trial(app, &worker, &queues, waits).await?;
-    let abilities = if worker.takes_jobs() || is_trial {
+    let capabilities = if worker.takes_jobs() || is_trial {
         app.capabilities.of(&*app.store, &worker).await?
     } else {
-        Arc::new(Abilities::Nothing)
+        Arc::new(ClaimantCapabilities::Nothing)
     };
     let holder = worker.worker_id.as_str().into();
-    let claimant = Claimant { holder, abilities, queues, share_terms, visibility_ms: None };
+    let claimant = Claimant { holder, capabilities, queues, share_terms, visibility_ms: None };
     Ok((claimant, is_trial.then_some(worker.worker_id)))
 }
 

@@ -44,7 +44,7 @@ mod tests {
         ids::JobId,
     };
     use agenix_rules::{
-        capability::Abilities,
+        capability::ClaimantCapabilities,
         workflow::{StepState, Workflow},
     };
 
@@ -72,7 +72,7 @@ mod tests {
     async fn claim(app: &AppState, caller: &Caller) -> JobId {
         let claimant = Claimant {
             holder: Arc::clone(&caller.connection),
-            abilities: Arc::new(Abilities::Anything),
+            capabilities: Arc::new(ClaimantCapabilities::Anything),
             queues: Arc::new(["q".to_owned()]),
             share_terms: Arc::default(),
             visibility_ms: None,

@@ -79,7 +79,7 @@ async fn ask(
         return Ok(None);
     };
     let record = app.store.worker(&worker).await?;
-    if record.is_none_or(|record| record.standing != Liveness::Active) {
+    if record.is_none_or(|record| record.liveness != Liveness::Active) {
         return Ok(None);
     }
     let request_id = app.clock.challenge_id();

@@ -152,7 +152,7 @@ fn combined(app: &AppState, store: &StoreFigures, as_of: Option<Timestamp>) -> F
         blob_bytes: blobs.map(|blobs| blobs.bytes),
         workers: workers
             .iter()
-            .filter(|(worker, _)| worker.standing == Liveness::Active)
+            .filter(|(worker, _)| worker.liveness == Liveness::Active)
             .map(|(worker, _)| (worker.worker_id.to_string(), worker_stats(worker)))
             .collect(),
         budgets: budgets.clone(),

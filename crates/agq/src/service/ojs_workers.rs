@@ -167,7 +167,7 @@ pub(crate) async fn beat(
     }
     let (extended, lost, directive) = extend(app, &worker_id, &active, request.visibility_timeout_ms).await?;
     let worker = lookup::worker(app, &worker_id).await?;
-    let state = match (worker.told, directive.as_deref()) {
+    let state = match (worker.directive, directive.as_deref()) {
         (Some(Directive::Terminate), _) | (_, Some("terminate")) => "terminate",
         (Some(Directive::Drain), _) | (_, Some("quiet")) => "quiet",
         _ if worker.quarantine.is_some() => "quiet",

@@ -12,7 +12,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    capability::{Abilities, Needs},
+    capability::{ClaimantCapabilities, Needs},
     worker::{Liveness, Worker},
 };
 
@@ -34,9 +34,9 @@ pub(crate) static EMPTY: ReadyStats = ReadyStats {
 pub(crate) async fn all(app: &AppState) -> Result<QueueStats> {
     let (lanes, paused, now) = (app.store.lanes().await?, app.store.paused().await?, app.clock.now());
     let workers = app.store.workers().await?;
-    let mut abilities = Vec::new();
+    let mut capabilities = Vec::new();
     for (worker, _) in workers.iter().filter(|(worker, _)| worker.wants_jobs()) {
-        abilities.push(app.capabilities.of(&*app.store, worker).await?);
+        capabilities.push(app.capabilities.of(&*app.store, worker).await?);
     }
     let names: BTreeSet<&str> =
         lanes.iter().map(|lane| &lane.queue).chain(&paused).map(String::as_str).collect();
@@ -45,7 +45,7 @@ pub(crate) async fn all(app: &AppState) -> Result<QueueStats> {
     let lanes: Vec<(&LaneSummary, u64)> = lanes.iter().zip(held_back).collect();
     let ready = |name: &str| {
         let own: Vec<_> = lanes.iter().filter(|(lane, _)| lane.queue == name).copied().collect();
-        ready_stats(&own, &abilities, is_paused(name), now)
+        ready_stats(&own, &capabilities, is_paused(name), now)
     };
     let others = names.iter().filter(|name| **name != READY);
     let others: BTreeMap<String, ReadyStats> =
@@ -56,7 +56,7 @@ pub(crate) async fn all(app: &AppState) -> Result<QueueStats> {
 
 fn ready_stats(
     lanes: &[(&LaneSummary, u64)],
-    abilities: &[Arc<Abilities>],
+    capabilities: &[Arc<ClaimantCapabilities>],
     paused: bool,
     now: Timestamp,
 ) -> ReadyStats {
@@ -67,14 +67,14 @@ fn ready_stats(
         oldest_job_age_seconds: spans().map(|(first, _)| first).min().map(age),
         newest_job_age_seconds: spans().map(|(_, last)| last).max().map(age),
         paused,
-        needs: demands(lanes, abilities),
+        needs: demands(lanes, capabilities),
         held_back: lanes.iter().map(|(_, held_back)| held_back).sum(),
     }
 }
 
 /// Returns the requirements of lanes, each with the number of jobs that are held back. Lanes that
 /// differ in nothing but the share are one, in the order of the first.
-fn demands(lanes: &[(&LaneSummary, u64)], abilities: &[Arc<Abilities>]) -> Vec<Demand> {
+fn demands(lanes: &[(&LaneSummary, u64)], capabilities: &[Arc<ClaimantCapabilities>]) -> Vec<Demand> {
     let mut places: HashMap<Needs, usize> = HashMap::new();
     let mut demands: Vec<Demand> = Vec::new();
     for (lane, held_back) in lanes {
@@ -83,15 +83,15 @@ fn demands(lanes: &[(&LaneSummary, u64)], abilities: &[Arc<Abilities>]) -> Vec<D
             known.length += lane.length;
             known.held_back += held_back;
         } else {
-            demands.push(Demand { held_back: *held_back, ..demand(&needs, lane.length, abilities) });
+            demands.push(Demand { held_back: *held_back, ..demand(&needs, lane.length, capabilities) });
             places.insert(needs, demands.len() - 1);
         }
     }
     demands
 }
 
-fn demand(needs: &Needs, length: u64, abilities: &[Arc<Abilities>]) -> Demand {
-    let workers = abilities.iter().filter(|abilities| abilities.cover(needs)).count() as u64;
+fn demand(needs: &Needs, length: u64, capabilities: &[Arc<ClaimantCapabilities>]) -> Demand {
+    let workers = capabilities.iter().filter(|capabilities| capabilities.cover(needs)).count() as u64;
     let (profile, tags) = needs.profile_and_tags();
     Demand {
         tools: needs.tools.clone(),
@@ -112,7 +112,7 @@ async fn scheduled(app: &AppState) -> Result<ScheduledStats> {
 }
 
 fn counts(workers: &[(Worker, u64)]) -> WorkerCounts {
-    let active = || workers.iter().filter(|(worker, _)| worker.standing == Liveness::Active);
+    let active = || workers.iter().filter(|(worker, _)| worker.liveness == Liveness::Active);
     WorkerCounts {
         total: workers.len() as u64,
         active: active().count() as u64,

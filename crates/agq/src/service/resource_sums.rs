@@ -14,7 +14,7 @@ pub(crate) async fn read(
     workers: &[(Worker, u64)],
 ) -> Result<ResourceFigures> {
     let mut figures = ResourceFigures::default();
-    for (worker, _) in workers.iter().filter(|(worker, _)| worker.standing == Liveness::Active) {
+    for (worker, _) in workers.iter().filter(|(worker, _)| worker.liveness == Liveness::Active) {
         if let Some(offered) = app.capabilities.of(&*app.store, worker).await?.offered() {
             add(&mut figures.offered, offered);
         }

@@ -3,7 +3,7 @@
 
 use agenix_protocol::ids::WorkerId;
 use agenix_rules::{
-    capability::Abilities,
+    capability::ClaimantCapabilities,
     job::Job,
     rejection::Rejection,
     worker::{self, Liveness, Worker},
@@ -32,7 +32,7 @@ pub(crate) async fn record_outcome(app: &AppState, holder: &str, job: &Job, fail
     warn!(%worker_id, reason, "a worker is quarantined; WORKER.RESUME gives it jobs again, or a trial job that succeeds");
     let now = app.clock.now();
     let rule = move |known: Option<&Worker>| {
-        let takes = known.filter(|known| known.standing == Liveness::Active && known.quarantine.is_none());
+        let takes = known.filter(|known| known.liveness == Liveness::Active && known.quarantine.is_none());
         Ok(takes.map(|known| worker::quarantined(known, &reason, now)))
     };
     app.store.decide_worker(&worker_id, AckLevel::Durable, None, Box::new(rule)).await??;
@@ -69,12 +69,14 @@ pub(crate) async fn begin_trial(
 }
 
 async fn has_job_for(app: &AppState, worker: &Worker, queues: &[String]) -> Result<bool> {
-    let abilities = app.capabilities.of(&*app.store, worker).await?;
-    Ok(is_for(&app.store.lanes().await?, queues, &abilities))
+    let capabilities = app.capabilities.of(&*app.store, worker).await?;
+    Ok(is_for(&app.store.lanes().await?, queues, &capabilities))
 }
 
-fn is_for(lanes: &[LaneSummary], queues: &[String], abilities: &Abilities) -> bool {
-    lanes.iter().any(|lane| lane.length > 0 && queues.contains(&lane.queue) && abilities.cover(&lane.needs))
+fn is_for(lanes: &[LaneSummary], queues: &[String], capabilities: &ClaimantCapabilities) -> bool {
+    lanes
+        .iter()
+        .any(|lane| lane.length > 0 && queues.contains(&lane.queue) && capabilities.cover(&lane.needs))
 }
 
 /// Makes the next claim of the worker the trial if this one got no job.
@@ -106,7 +108,7 @@ async fn end_trial(app: &AppState, worker_id: &WorkerId, failed: bool) -> Result
 #[cfg(test)]
 mod tests {
     use agenix_protocol::time::Timestamp;
-    use agenix_rules::capability::Abilities;
+    use agenix_rules::capability::ClaimantCapabilities;
 
     use super::{LaneSummary, is_for};
 
@@ -119,10 +121,10 @@ mod tests {
             span: (Timestamp(0), Timestamp(0)),
         };
         let lanes = [lane("ready", 1), lane("night", 0)];
-        let of = |queue: &str, abilities| is_for(&lanes, &[queue.to_owned()], abilities);
-        assert!(of("ready", &Abilities::Anything));
-        assert!(!of("ready", &Abilities::Nothing));
-        assert!(!of("night", &Abilities::Anything), "no job is ready");
-        assert!(!of("other", &Abilities::Anything));
+        let of = |queue: &str, capabilities| is_for(&lanes, &[queue.to_owned()], capabilities);
+        assert!(of("ready", &ClaimantCapabilities::Anything));
+        assert!(!of("ready", &ClaimantCapabilities::Nothing));
+        assert!(!of("night", &ClaimantCapabilities::Anything), "no job is ready");
+        assert!(!of("other", &ClaimantCapabilities::Anything));
     }
 }

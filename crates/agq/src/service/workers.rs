@@ -150,7 +150,7 @@ async fn directives(
             app.store.decide(job_id, AckLevel::Applied, None, rule).await??;
         }
     }
-    let directive = app.store.worker(worker_id).await?.and_then(|worker| worker.told);
+    let directive = app.store.worker(worker_id).await?.and_then(|worker| worker.directive);
     Ok(Directives {
         drain: directive == Some(Directive::Drain),
         terminate: directive == Some(Directive::Terminate),
@@ -283,7 +283,7 @@ mod tests {
         documents::{WorkerRegistration, parse},
         ids::WorkerId,
     };
-    use agenix_rules::{capability::Abilities, job};
+    use agenix_rules::{capability::ClaimantCapabilities, job};
     use futures_util::FutureExt;
 
     use super::{MAX_ACTIVE, active_job_ids, detach, register};
@@ -312,7 +312,7 @@ mod tests {
         register_run(&app, "connection:1", "first").await;
         let claimant = Claimant {
             holder: "w".into(),
-            abilities: Arc::new(Abilities::Anything),
+            capabilities: Arc::new(ClaimantCapabilities::Anything),
             queues: Arc::new(["ready".to_owned()]),
             share_terms: Arc::default(),
             visibility_ms: None,

@@ -65,7 +65,7 @@ impl World {
                 {
                     return Err(format!("action {action_id} was closed, and is open"));
                 }
-                Some((action, _tally)) => self.check_inputs(process, &jobs, &id, action.total_jobs)?,
+                Some((action, _counts)) => self.check_inputs(process, &jobs, &id, action.total_jobs)?,
             }
         }
         Ok(())

@@ -1,18 +1,18 @@
-//! Classes of claimants: claimants with equal abilities, which can run the same jobs.
+//! Classes of claimants: claimants with equal capabilities, which can run the same jobs.
 
 use std::sync::Arc;
 
-use agenix_rules::capability::Abilities;
+use agenix_rules::capability::ClaimantCapabilities;
 
-/// Identity of abilities as long as a class has them.
+/// Identity of capabilities as long as a class has them.
 pub(crate) type ClassId = usize;
 
-/// Returns the identity of abilities. Abilities of workers are shared by those that have equal
+/// Returns the identity of capabilities. Those of workers are shared by workers that have equal
 /// ones; the others have no fields.
-pub(crate) fn class_id(abilities: &Arc<Abilities>) -> ClassId {
-    match **abilities {
-        Abilities::Nothing => 0,
-        Abilities::Anything => 1,
-        Abilities::Worker { .. } => Arc::as_ptr(abilities).addr(),
+pub(crate) fn class_id(capabilities: &Arc<ClaimantCapabilities>) -> ClassId {
+    match **capabilities {
+        ClaimantCapabilities::Nothing => 0,
+        ClaimantCapabilities::Anything => 1,
+        ClaimantCapabilities::Worker { .. } => Arc::as_ptr(capabilities).addr(),
     }
 }

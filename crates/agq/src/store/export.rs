@@ -31,7 +31,8 @@ pub(crate) enum ExportRecord {
     Plan(StoredPlan),
     Action {
         action: Box<Action>,
-        tally: JobCounts,
+        #[serde(rename = "tally")]
+        counts: JobCounts,
     },
     /// Job with lane 0, because every store numbers its lanes itself.
     Job(Box<StoredJob>),

@@ -14,7 +14,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::Action,
     budget::Booking,
-    capability::{Abilities, Needs},
+    capability::{ClaimantCapabilities, Needs},
     fair_share::ShareTerms,
     job::{Job, JobParams, JobState, NewJob, RuleOutcome},
     owner::Owner,
@@ -218,7 +218,7 @@ impl JobChange {
 pub(crate) struct Claimant {
     /// Id of a worker, or name of a connection.
     pub(crate) holder: Arc<str>,
-    pub(crate) abilities: Arc<Abilities>,
+    pub(crate) capabilities: Arc<ClaimantCapabilities>,
     /// Queues to claim from, in order of preference.
     pub(crate) queues: Arc<[String]>,
     /// Terms of the shares of these queues.

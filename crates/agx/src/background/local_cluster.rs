@@ -20,7 +20,7 @@ use crate::{
 pub(crate) const KEY: &str = "session-key";
 /// Maximum time until agq has the worker.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(20);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Words of the line that agw logs when agq has registered it.
 const REGISTERED: &str = " is registered at ";
 
@@ -49,7 +49,7 @@ pub(crate) async fn wait_for_worker(agq: &str, key: &str) -> Result<usize> {
         if workers > 0 || since.elapsed() > MAX_WAIT {
             return Ok(workers);
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) async fn wait_for_registration(logs: &LogTails) -> bool {
         if since.elapsed() > MAX_WAIT {
             return false;
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
     true
 }

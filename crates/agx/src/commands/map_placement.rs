@@ -7,7 +7,7 @@ use agenix_protocol::{
     ids::WorkerId,
 };
 use agenix_rules::{
-    capability::{Abilities, Needs},
+    capability::{ClaimantCapabilities, Needs},
     plan,
 };
 
@@ -71,7 +71,7 @@ fn among(workers: &[WorkerStatus], needs: &Needs) -> AbleWorkers {
     let mut live: Vec<(&WorkerStatus, Vec<String>)> = workers
         .iter()
         .filter(|worker| worker.state != "dead")
-        .map(|worker| (worker, Abilities::of_status(worker).missing(needs)))
+        .map(|worker| (worker, ClaimantCapabilities::of_status(worker).missing(needs)))
         .collect();
     let accepts = |worker: &WorkerStatus| worker.state == "active";
     let fit: Vec<WorkerId> = live

@@ -5,7 +5,7 @@ use agenix_protocol::{
     documents::{CPUS, GPUS, MEMORY, MemoryFactor, Plan, Quantities, parse_amount},
     ids::PlanId,
 };
-use agenix_rules::{capability::Abilities, plan::needs};
+use agenix_rules::{capability::ClaimantCapabilities, plan::needs};
 use clap::Args;
 use tokio::time::{Duration, Instant, sleep};
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Interval between two looks whether the worker of this command has registered.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Quantities of resources.
 #[derive(Debug, Args, Clone, Default)]
@@ -124,9 +124,9 @@ async fn check_first_worker(server: &Server, plan: &Plan) -> Result<()> {
         if since.elapsed() > MAX_WAIT {
             return Ok(());
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     };
-    let missing = Abilities::of_status(&worker).missing(&needs(plan));
+    let missing = ClaimantCapabilities::of_status(&worker).missing(&needs(plan));
     if missing.is_empty() {
         return Ok(());
     }

@@ -121,7 +121,7 @@ impl ScaleArgs {
 /// Decides once. A command that fails is an error.
 async fn once(scaler: &mut Scaler, signal: &mut FirstSignal) -> Result<()> {
     let looked = tokio::select! {
-        looked = scaler.look() => looked?,
+        polled = scaler.poll() => polled?,
         () = signal.arrived() => return Ok(()),
     };
     let step = finished(scaler, looked, signal).await?;
@@ -140,7 +140,7 @@ async fn until_signal(scaler: &mut Scaler, interval: Duration, signal: &mut Firs
     let (mut failures, mut shown) = (0, None);
     loop {
         let looked = tokio::select! {
-            looked = scaler.look() => looked?,
+            polled = scaler.poll() => polled?,
             () = signal.arrived() => return Ok(()),
         };
         let step = finished(scaler, looked, signal).await?;

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Maximum time to take the results of ended jobs on an early end.
-const LAST_LOOK: Duration = Duration::from_secs(5);
+const LAST_POLL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Plan, action and options of a map, and the delivery of its results.
 pub(crate) struct Engine {
@@ -131,12 +131,13 @@ impl Engine {
             Err(failure) => failure,
         };
         // Nobody would take the results any more.
-        let _may_be_gone = timeout(LAST_LOOK, agq.cancel_action(&self.action_id)).await;
+        let _may_be_gone = timeout(LAST_POLL_TIMEOUT, agq.cancel_action(&self.action_id)).await;
         Err(failure)
     }
 }
 
-/// Takes results for at most [`LAST_LOOK`] and ends at `level`; a second signal ends at once.
+/// Takes results for at most [`LAST_POLL_TIMEOUT`], and ends at `level`. A second signal ends at
+/// once.
 pub(crate) async fn end(
     mapped: impl Future<Output = Result<MapOutcome>>,
     stop_level: &watch::Sender<StopLevel>,
@@ -144,7 +145,7 @@ pub(crate) async fn end(
 ) -> Option<Result<MapOutcome>> {
     stop_level.send_modify(|stop_level| *stop_level = (*stop_level).max(level));
     tokio::select! {
-        mapped = timeout(LAST_LOOK, mapped) => mapped.ok(),
+        mapped = timeout(LAST_POLL_TIMEOUT, mapped) => mapped.ok(),
         () = stop_requested() => None,
     }
 }

@@ -56,8 +56,8 @@ impl Scaler {
         Self { agq, terms, selection, up, down, is_dry_run, output, history: ScaleHistory::default() }
     }
 
-    /// Looks at agq and decides. Nothing has changed afterwards, so the caller may drop the future.
-    pub(crate) async fn look(&mut self) -> Result<(ScaleDecision, ScaleStep)> {
+    /// Reads workers and queues of agq, and decides. Nothing has changed afterwards, so the caller may drop the future.
+    pub(crate) async fn poll(&mut self) -> Result<(ScaleDecision, ScaleStep)> {
         let (workers, queues) =
             self.agq.with_retry(async |agq| Ok((agq.workers().await?, agq.queue_stats().await?))).await?;
         let (view, now) = (View::of(workers, &queues, &self.selection), clock::now());

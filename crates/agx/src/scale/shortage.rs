@@ -2,7 +2,7 @@
 
 use agenix_protocol::documents::{Demand, Quantities, WorkerStatus, sandbox_tag};
 use agenix_rules::{
-    capability::{Abilities, Needs},
+    capability::{ClaimantCapabilities, Needs},
     resources::{add_times, fits, subtract},
 };
 
@@ -100,5 +100,5 @@ fn could_run(worker: &WorkerStatus, demand: &Demand) -> bool {
         resources,
         ..Needs::default()
     };
-    Abilities::of_status(worker).cover(&needs)
+    ClaimantCapabilities::of_status(worker).cover(&needs)
 }

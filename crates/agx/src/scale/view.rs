@@ -6,7 +6,7 @@ use agenix_protocol::{
     documents::{Demand, DrainMark, QueueStats, WorkerStatus},
     time::Timestamp,
 };
-use agenix_rules::capability::{Abilities, Needs};
+use agenix_rules::capability::{ClaimantCapabilities, Needs};
 
 /// Name that a scaler gives agq with a drain.
 pub(super) const DRAINER: &str = "agx-scale";
@@ -34,8 +34,9 @@ impl View {
     /// Returns the selected part of the lists of agq.
     pub(crate) fn of(workers: Vec<WorkerStatus>, queues: &QueueStats, selection: &ScaleSelection) -> Self {
         let needs = Needs { tags: selection.tags.clone(), ..Needs::default() };
-        let is_ours =
-            |worker: &WorkerStatus| worker.state != "dead" && Abilities::of_status(worker).cover(&needs);
+        let is_ours = |worker: &WorkerStatus| {
+            worker.state != "dead" && ClaimantCapabilities::of_status(worker).cover(&needs)
+        };
         let named: Vec<_> = selection.queues.iter().filter_map(|queue| queues.ready_of(queue)).collect();
         let all = || std::iter::once(&queues.ready).chain(queues.others.values()).collect();
         let stats: Vec<_> = if selection.queues.is_empty() { all() } else { named };

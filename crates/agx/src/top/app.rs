@@ -23,7 +23,7 @@ use crate::{
     util::signals,
 };
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Pressed keys, and `None` if only the screen changes.
 type Keys = mpsc::UnboundedReceiver<Option<KeyPress>>;
@@ -65,18 +65,18 @@ pub(crate) async fn show(server: &Server) -> Result<()> {
 impl<D: FnMut(&TopModel) -> io::Result<()>> Top<D> {
     /// Runs until the user quits. Keys count at any time, also while agq does not answer.
     async fn run(&mut self, server: &Server, mut connection: Option<Connection>) -> Result<()> {
-        let mut action = UserAction::Look;
+        let mut action = UserAction::Refresh;
         loop {
             action = match action {
                 UserAction::Quit => return Ok(()),
-                UserAction::Look => self.look(server, &mut connection).await?,
+                UserAction::Refresh => self.refresh(server, &mut connection).await?,
                 other => self.act(connection.clone(), other).await?,
             };
         }
     }
 
     /// Refreshes the screen, and waits until the next refresh is due or a key asks for an action.
-    async fn look(&mut self, server: &Server, connection: &mut Option<Connection>) -> Result<UserAction> {
+    async fn refresh(&mut self, server: &Server, connection: &mut Option<Connection>) -> Result<UserAction> {
         let known = self.model.failed_jobs();
         let fetched = fetch(server, connection.clone(), self.model.screen.clone(), known);
         match self.wait_for(fetched).await? {
@@ -96,9 +96,9 @@ impl<D: FnMut(&TopModel) -> io::Result<()>> Top<D> {
                 self.model.inform(format!("{failure}; trying again"));
             }
         }
-        Ok(match self.wait_for(sleep(LOOK_EVERY)).await? {
+        Ok(match self.wait_for(sleep(POLL_INTERVAL)).await? {
             WaitEnd::Asked(action) => action,
-            WaitEnd::Done(()) => UserAction::Look,
+            WaitEnd::Done(()) => UserAction::Refresh,
         })
     }
 
@@ -109,13 +109,13 @@ impl<D: FnMut(&TopModel) -> io::Result<()>> Top<D> {
         loop {
             match self.wait_for(&mut applied).await? {
                 WaitEnd::Asked(UserAction::Quit) => return Ok(UserAction::Quit),
-                WaitEnd::Asked(UserAction::Look) => {}
+                WaitEnd::Asked(UserAction::Refresh) => {}
                 WaitEnd::Asked(_) => {
                     self.model.inform("agq has not answered yet; nothing more was done, try again".into());
                 }
                 WaitEnd::Done(result) => {
                     self.model.inform(result.unwrap_or_else(|failure| failure.to_string()));
-                    return Ok(UserAction::Look);
+                    return Ok(UserAction::Refresh);
                 }
             }
         }
@@ -236,7 +236,7 @@ async fn apply(connection: Option<Connection>, action: UserAction) -> Result<Str
     let Some(mut connection) = connection else { return Ok("agq is not connected; nothing was done".into()) };
     let jobs_are = |count| counted(count, "job is", "jobs are");
     Ok(match action {
-        UserAction::Quit | UserAction::Look => String::new(),
+        UserAction::Quit | UserAction::Refresh => String::new(),
         UserAction::CancelAction(id) => {
             format!("of action {id}, {} cancelled", jobs_are(connection.cancel_action(&id).await?))
         }

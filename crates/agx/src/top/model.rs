@@ -42,7 +42,7 @@ pub(super) enum KeyPress {
 pub(super) enum UserAction {
     Quit,
     /// Refresh at once, because the content has changed.
-    Look,
+    Refresh,
     CancelAction(ActionId),
     RetryAction(ActionId),
     CancelJob(JobId),
@@ -130,7 +130,7 @@ impl TopModel {
 
     fn go(&mut self, screen: Screen) -> Option<UserAction> {
         (self.screen, self.row) = (screen, 0);
-        Some(UserAction::Look)
+        Some(UserAction::Refresh)
     }
 
     fn next(&self) -> Screen {
@@ -312,9 +312,9 @@ pub(super) mod tests {
         let mut model = model();
         assert_eq!(model.press(KeyPress::Down), None);
         assert_eq!((model.row, model.press(KeyPress::Down), model.row), (1, None, 1), "it is the last row");
-        assert_eq!(model.press(KeyPress::Enter), Some(UserAction::Look));
+        assert_eq!(model.press(KeyPress::Enter), Some(UserAction::Refresh));
         assert_eq!(model.screen, Screen::Jobs(ActionId::new("a").unwrap()));
-        assert_eq!(model.press(KeyPress::Back), Some(UserAction::Look));
+        assert_eq!(model.press(KeyPress::Back), Some(UserAction::Refresh));
         assert_eq!(model.screen, Screen::Actions);
         assert_eq!(
             [model.press(KeyPress::Back), model.press(KeyPress::Letter('q'))],

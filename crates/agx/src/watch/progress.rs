@@ -24,7 +24,7 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval of lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 /// Maximum number of waiting jobs that agx asks about to explain why no job runs.
-const MAX_LOOKED_AT: usize = 64;
+const MAX_EXPLAINED: usize = 64;
 /// Exit code of a task that asks for another try later (EX_TEMPFAIL of sysexits.h).
 pub(crate) const TRY_LATER: i32 = 75;
 /// Time without a running job after which agx explains the reason.
@@ -110,7 +110,7 @@ fn why_stuck(
 
 /// Explains, if possible, why no job of an action runs.
 async fn explain_job(agq: &mut RetryingClient, action: &ActionStatus) -> Option<String> {
-    let (action_id, most) = (&action.action_id, MAX_LOOKED_AT);
+    let (action_id, most) = (&action.action_id, MAX_EXPLAINED);
     let stats = agq.with_retry(async |agq| agq.queue_stats().await).await.ok()?;
     let workers = agq.with_retry(async |agq| agq.workers().await).await.ok()?;
     let pending = async |agq: &mut Connection| agq.first_jobs(action_id, Status::Pending, most).await;
@@ -151,7 +151,7 @@ fn why_ready(reason: &str, queue: &str, rate: Option<StartRate>) -> Option<Strin
 fn why_later(waiting: &[JobStatus]) -> Option<String> {
     let first = waiting.iter().min_by_key(|job| job.run_at)?;
     let (run_at, jobs) = (first.run_at?, jobs(waiting.len() as u64));
-    let more = if waiting.len() == MAX_LOOKED_AT { " or more" } else { "" };
+    let more = if waiting.len() == MAX_EXPLAINED { " or more" } else { "" };
     let why = match (first.state.as_str(), first.exit_code) {
         ("scheduled", Some(code @ TRY_LATER)) => {
             format!("input {} exited with code {code}, which asks for a later retry", first.index)

@@ -96,7 +96,7 @@ fn dead_worker_has_to_register_again() {
     let quiet = heartbeat(&worker(), Some("{}"), true, NOW).unwrap();
     assert_eq!((quiet.state(), quiet.takes_jobs(), quiet.wants_jobs()), ("quiet", true, false));
     assert_eq!(heartbeat(&quiet, None, false, NOW).unwrap().state(), "quiet", "it said nothing else");
-    assert_eq!(dead(&worker()).standing, Liveness::Dead);
+    assert_eq!(dead(&worker()).liveness, Liveness::Dead);
     assert_eq!(detached(&worker(), "c9"), None);
 }
 

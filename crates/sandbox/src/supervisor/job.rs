@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Interval between two looks for orphans that have ended. Nothing announces their end.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Maximum delay of the reply to the start of the last task, so that the end of a short task needs
 /// no message of its own.
@@ -242,7 +242,7 @@ impl JobServer<'_> {
         let timeout = match (is_delayed, self.is_between_jobs) {
             (true, _) => Some(&REPLY_DELAY),
             (false, true) => None,
-            (false, false) => Some(&LOOK_EVERY),
+            (false, false) => Some(&POLL_INTERVAL),
         };
         if !self.sandbox.wait(&mut watched, timeout)? {
             return Ok(false);

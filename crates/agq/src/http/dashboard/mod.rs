@@ -226,8 +226,8 @@ pub(super) async fn recent(state: Shared, headers: HeaderMap) -> HttpResult {
     }
     let mut actions = Vec::with_capacity(ids.len());
     for action_id in &ids {
-        if let Some((action, tally)) = app.store.action(action_id).await? {
-            actions.push(action::status(&action, &tally));
+        if let Some((action, counts)) = app.store.action(action_id).await? {
+            actions.push(action::status(&action, &counts));
         }
     }
     actions.sort_by_key(|action| std::cmp::Reverse(action.created_at));

@@ -38,7 +38,7 @@ pub(crate) async fn close(app: &AppState, action_id: &ActionId) -> CommandResult
 
 pub(crate) async fn status(app: &AppState, action_id: &ActionId) -> CommandResult {
     let found = app.store.action(action_id).await?;
-    Ok(found.map_or(Reply::Nil, |(action, tally)| document(&action::status(&action, &tally))))
+    Ok(found.map_or(Reply::Nil, |(action, counts)| document(&action::status(&action, &counts))))
 }
 
 pub(crate) async fn list(

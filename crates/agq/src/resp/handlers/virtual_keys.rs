@@ -176,8 +176,8 @@ async fn value_of(app: &AppState, key: &[u8]) -> Result<VirtualKey> {
         }
         ["action", id] => {
             let Ok(id) = ActionId::new(id) else { return Ok(None) };
-            let Some((action, tally)) = app.store.action(&id).await? else { return Ok(None) };
-            Ok(Some((hash(&action::status(&action, &tally))?, None)))
+            let Some((action, counts)) = app.store.action(&id).await? else { return Ok(None) };
+            Ok(Some((hash(&action::status(&action, &counts))?, None)))
         }
         ["job", id] => {
             let Some(stored) = stored(app, id).await? else { return Ok(None) };
@@ -215,7 +215,7 @@ async fn worker_part(app: &AppState, id: &str, part: &str) -> Result<VirtualKey>
     Ok(match part {
         "alive" => {
             let silence_ms = worker.silence_ms.unwrap_or_else(|| app.settings.silence_ms());
-            let left = time_left(silence_ms).filter(|_| worker.standing == Liveness::Active);
+            let left = time_left(silence_ms).filter(|_| worker.liveness == Liveness::Active);
             left.map(|left| (VirtualValue::Text((worker.last_seen_at.0 / 1000).to_string()), Some(left)))
         }
         "stats" => {
@@ -276,7 +276,7 @@ async fn names_of(app: &AppState, worker: &Worker) -> Result<Vec<String>> {
             names.push(format!("worker:{id}:{part}"));
         }
     }
-    if worker.standing == Liveness::Active
+    if worker.liveness == Liveness::Active
         && let Some(registration) = workers::registration(app, &worker.worker_id).await?
     {
         names.extend(registration.capabilities.commands().map(|tool| format!("capability:{tool}:workers")));

@@ -11,7 +11,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     blob::StoredBlob,
-    capability::Abilities,
+    capability::ClaimantCapabilities,
     workflow::{StepState, Workflow, WorkflowStep},
 };
 use bytes::Bytes;
@@ -54,7 +54,7 @@ async fn complete_next(app: &AppState, stdout: CapturedOutput) {
     let caller = Caller::new("connection:1".into(), 1, "test", None);
     let claimant = Claimant {
         holder: Arc::clone(&caller.connection),
-        abilities: Arc::new(Abilities::Anything),
+        capabilities: Arc::new(ClaimantCapabilities::Anything),
         queues: Arc::new(["ready".to_owned()]),
         share_terms: Arc::default(),
         visibility_ms: None,

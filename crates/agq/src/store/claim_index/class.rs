@@ -1,4 +1,4 @@
-//! Classes of claimants of a queue: claimants with equal abilities, which cover the same groups.
+//! Classes of claimants of a queue: claimants with equal capabilities, which cover the same groups.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
@@ -7,7 +7,7 @@ use std::{
 
 #[cfg(test)]
 use agenix_rules::fair_share::VirtualTime;
-use agenix_rules::{capability::Abilities, fair_share::FairQueue};
+use agenix_rules::{capability::ClaimantCapabilities, fair_share::FairQueue};
 
 use super::{
     LaneGroup, PassedGroups, Turn,
@@ -44,17 +44,17 @@ impl<T> Default for QueueGroups<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Coverage<T> {
     Uncovered,
-    /// The class covers the group, and had nothing to claim from it at its last look.
+    /// The class covers the group, and had nothing to claim from it at its last lookup.
     Idle,
     /// The class has the group in the order of its share by this lower bound.
     Ordered(T),
 }
 
-/// Claimants with equal abilities.
+/// Claimants with equal capabilities.
 #[derive(Debug)]
 pub(super) struct ClaimantClass<T> {
-    /// Keeps the abilities alive, because their address is the identity of the class.
-    abilities: Arc<Abilities>,
+    /// Keeps the capabilities alive, because their address is the identity of the class.
+    capabilities: Arc<ClaimantCapabilities>,
     is_by_priority: bool,
     coverage: HashMap<GroupId, Coverage<T>>,
     /// Virtual times of the shares in the claims of the class, by the rank of their places.
@@ -68,13 +68,13 @@ pub(super) struct ClaimantClass<T> {
     used_at: u64,
 }
 
-/// Look of a claim at a queue.
-pub(super) struct Look<'l, T> {
-    pub(super) abilities: &'l Arc<Abilities>,
+/// Lookup of a claim at a queue.
+pub(super) struct Lookup<'l, T> {
+    pub(super) capabilities: &'l Arc<ClaimantCapabilities>,
     /// True if priorities decide before shares.
     pub(super) is_by_priority: bool,
     pub(super) groups: &'l HashMap<GroupId, LaneGroup<T>>,
-    /// Number of the look, higher than those of earlier looks.
+    /// Number of the lookup, higher than those of earlier lookups.
     pub(super) number: u64,
 }
 
@@ -101,10 +101,15 @@ impl<T: Turn> QueueGroups<T> {
     }
 
     /// Counts the claim of a job with a turn by a class, in a share with a weight.
-    pub(super) fn charge(&mut self, abilities: &Arc<Abilities>, share: &Share, (turn, weight): (T, u32)) {
+    pub(super) fn charge(
+        &mut self,
+        capabilities: &Arc<ClaimantCapabilities>,
+        share: &Share,
+        (turn, weight): (T, u32),
+    ) {
         self.fair.charge(share, weight);
         self.fair.forget_idle(|_| false);
-        if let Some(class) = self.classes.get_mut(&class_id(abilities)) {
+        if let Some(class) = self.classes.get_mut(&class_id(capabilities)) {
             class.charge(share, turn, weight);
         }
     }
@@ -125,26 +130,26 @@ impl<T: Turn> QueueGroups<T> {
     /// groups that have become known to the class. The class reads the log first.
     pub(super) fn first(
         &mut self,
-        look: &Look<'_, T>,
+        lookup: &Lookup<'_, T>,
         passed: &mut PassedGroups<T>,
     ) -> (Option<(T, u32)>, usize) {
-        let id = class_id(look.abilities);
+        let id = class_id(lookup.capabilities);
         let end = self.cut + self.log.len() as u64;
         let is_known = self.classes.contains_key(&id);
-        let class = self.classes.entry(id).or_insert_with(|| ClaimantClass::new(look));
+        let class = self.classes.entry(id).or_insert_with(|| ClaimantClass::new(lookup));
         let before = class.coverage.len();
-        if !is_known || class.read < self.cut || class.is_by_priority != look.is_by_priority {
-            class.rebuild(look, &self.groups, &self.fair);
+        if !is_known || class.read < self.cut || class.is_by_priority != lookup.is_by_priority {
+            class.rebuild(lookup, &self.groups, &self.fair);
         } else {
             let behind = usize::try_from(end - class.read).unwrap_or(usize::MAX).min(self.log.len());
             for (turn, id) in self.log.range(self.log.len() - behind..) {
-                class.lower(*id, *turn, look, &self.fair);
+                class.lower(*id, *turn, lookup, &self.fair);
             }
         }
         class.read = end;
-        class.used_at = look.number;
+        class.used_at = lookup.number;
         let grown = (class.coverage.len() + usize::from(!is_known)).saturating_sub(before);
-        (class.first(look, &self.fair, passed), grown)
+        (class.first(lookup, &self.fair, passed), grown)
     }
 
     /// Returns the virtual times at which a claim finds a share: in a class among the jobs of a
@@ -152,11 +157,11 @@ impl<T: Turn> QueueGroups<T> {
     #[cfg(test)]
     pub(super) fn times_of(
         &self,
-        abilities: &Arc<Abilities>,
+        capabilities: &Arc<ClaimantCapabilities>,
         share: &Share,
         rank: i32,
     ) -> (VirtualTime, VirtualTime) {
-        let fair = self.classes.get(&class_id(abilities)).and_then(|class| class.fair.get(&rank));
+        let fair = self.classes.get(&class_id(capabilities)).and_then(|class| class.fair.get(&rank));
         let of_class = fair.cloned().map(|mut fair| {
             fair.activate(share);
             fair.time_of(share)
@@ -189,10 +194,10 @@ impl<T: Turn> QueueGroups<T> {
 }
 
 impl<T: Turn> ClaimantClass<T> {
-    fn new(look: &Look<'_, T>) -> Self {
+    fn new(lookup: &Lookup<'_, T>) -> Self {
         Self {
-            abilities: Arc::clone(look.abilities),
-            is_by_priority: look.is_by_priority,
+            capabilities: Arc::clone(lookup.capabilities),
+            is_by_priority: lookup.is_by_priority,
             coverage: HashMap::new(),
             fair: BTreeMap::new(),
             shares: HashMap::new(),
@@ -203,20 +208,20 @@ impl<T: Turn> ClaimantClass<T> {
     }
 
     /// Rebuilds the class from all groups of its queue. Keeps the virtual times.
-    fn rebuild(&mut self, look: &Look<'_, T>, groups: &HashSet<GroupId>, of_queue: &FairQueue<Share>) {
+    fn rebuild(&mut self, lookup: &Lookup<'_, T>, groups: &HashSet<GroupId>, of_queue: &FairQueue<Share>) {
         let fair = std::mem::take(&mut self.fair);
-        *self = Self { fair, ..Self::new(look) };
+        *self = Self { fair, ..Self::new(lookup) };
         for id in groups {
-            let first = look.groups.get(id).and_then(LaneGroup::first);
-            first.into_iter().for_each(|(turn, _)| self.lower(*id, turn, look, of_queue));
+            let first = lookup.groups.get(id).and_then(LaneGroup::first);
+            first.into_iter().for_each(|(turn, _)| self.lower(*id, turn, lookup, of_queue));
         }
     }
 
     /// Applies a lowered first turn of a group. A group that has been removed since is skipped.
-    fn lower(&mut self, id: GroupId, first: T, look: &Look<'_, T>, of_queue: &FairQueue<Share>) {
-        let Some(group) = look.groups.get(&id) else { return };
+    fn lower(&mut self, id: GroupId, first: T, lookup: &Lookup<'_, T>, of_queue: &FairQueue<Share>) {
+        let Some(group) = lookup.groups.get(&id) else { return };
         let known = self.coverage.get(&id).copied().unwrap_or_else(|| {
-            let is_covered = self.abilities.cover(&group.key.needs);
+            let is_covered = self.capabilities.cover(&group.key.needs);
             if is_covered { Coverage::Idle } else { Coverage::Uncovered }
         });
         match known {
@@ -282,7 +287,7 @@ impl<T: Turn> ClaimantClass<T> {
     /// lowest place. Corrects the bounds and places that it looks at, which only raises them.
     fn first(
         &mut self,
-        look: &Look<'_, T>,
+        lookup: &Lookup<'_, T>,
         of_queue: &FairQueue<Share>,
         passed: &mut PassedGroups<T>,
     ) -> Option<(T, u32)> {
@@ -295,7 +300,7 @@ impl<T: Turn> ClaimantClass<T> {
                 }
                 return None;
             };
-            match look.groups.get(&id).and_then(LaneGroup::first) {
+            match lookup.groups.get(&id).and_then(LaneGroup::first) {
                 Some((turn, lane)) if turn == bound => {
                     let now = self.place_of(turn, &share, of_queue);
                     if place == now {

@@ -3,13 +3,13 @@
 //!
 //! ```text
 //!   class of claimants ---> groups that it covers, by lower bound ---> lanes of a group, by turn
-//!      (abilities)            (queue, needs without constraints)        (one for each constraint)
+//!      (capabilities)         (queue, needs without constraints)        (one for each constraint)
 //! ```
 //!
 //! - Lanes of a queue that differ only in limit and budget are a group, which all classes use.
 //!   A lane is in its group by a lower bound of the turn of its first job. Claims only raise that
 //!   turn, so a claim corrects the bound when it looks at the lane.
-//! - Claimants with equal abilities are a class. It has the groups that it covers, in each share,
+//! - Claimants with equal capabilities are a class. In each share, it has the groups that it covers
 //!   by a lower bound of their first turns, and corrects that bound in the same way.
 //! - A class has the shares by lower bounds of their virtual times in the class, which only grow.
 //!   So the workers of each class are shared by those whose jobs they can run. Virtual times of the
@@ -40,7 +40,7 @@ use agenix_rules::fair_share::VirtualTime;
 
 use self::{
     blocked_lanes::BlockedLanes,
-    class::{Look, QueueGroups},
+    class::{Lookup, QueueGroups},
     shares::{GroupId, Share},
 };
 pub(crate) use self::{
@@ -100,8 +100,8 @@ pub(crate) struct ClaimIndex<T> {
     queues: HashMap<String, QueueGroups<T>>,
     blocked: BlockedLanes,
     last_group: GroupId,
-    /// Number of looks so far, which says which class was used last.
-    looks: u64,
+    /// Number of lookups so far, which says which class was used last.
+    lookups: u64,
     /// Number of groups that became known to classes since their total was last checked.
     grown: usize,
     max_entries: usize,
@@ -123,7 +123,7 @@ impl<T> ClaimIndex<T> {
             queues: HashMap::new(),
             blocked: BlockedLanes::default(),
             last_group: 0,
-            looks: 0,
+            lookups: 0,
             grown: 0,
             max_entries,
             min_log,
@@ -266,11 +266,11 @@ impl<T: Turn> ClaimIndex<T> {
         while let Some(lane) = self.blocked.next_due(now) {
             self.unblock(lane);
         }
-        self.looks += 1;
+        self.lookups += 1;
         let is_by_priority = claimant.share_terms.priority_queues.contains(queue);
-        let (abilities, groups) = (&claimant.abilities, &self.groups);
-        let look = Look { abilities, is_by_priority, groups, number: self.looks };
-        let (first, grown) = self.queues.get_mut(queue)?.first(&look, passed);
+        let (capabilities, groups) = (&claimant.capabilities, &self.groups);
+        let lookup = Lookup { capabilities, is_by_priority, groups, number: self.lookups };
+        let (first, grown) = self.queues.get_mut(queue)?.first(&lookup, passed);
         self.grown += grown;
         if self.grown > self.max_entries / 8 {
             self.grown = 0;
@@ -286,7 +286,7 @@ impl<T: Turn> ClaimIndex<T> {
             && let Some(queue) = self.queues.get_mut(&group.key.queue)
         {
             let weight = claimant.share_terms.weight_of(group.share.as_deref());
-            queue.charge(&claimant.abilities, &group.share, (turn, weight));
+            queue.charge(&claimant.capabilities, &group.share, (turn, weight));
         }
     }
 
@@ -300,7 +300,7 @@ impl<T: Turn> ClaimIndex<T> {
         (share, rank): (Option<&str>, i32),
     ) -> (VirtualTime, VirtualTime) {
         let share = share.map(Arc::from);
-        let times = |queue: &QueueGroups<T>| queue.times_of(&claimant.abilities, &share, rank);
+        let times = |queue: &QueueGroups<T>| queue.times_of(&claimant.capabilities, &share, rank);
         self.queues.get(queue).map(times).unwrap_or_default()
     }
 

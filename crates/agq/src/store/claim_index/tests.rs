@@ -7,7 +7,7 @@ use std::{
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::{
-    capability::{Abilities, Needs},
+    capability::{ClaimantCapabilities, Needs},
     fair_share::ShareTerms,
 };
 use proptest::prelude::*;
@@ -87,7 +87,7 @@ struct ClaimIndexModel {
     lanes: BTreeMap<u32, ModelLane>,
     /// Time until which each constraint is closed.
     closed_until: [Timestamp; 4],
-    classes: Vec<Arc<Abilities>>,
+    classes: Vec<Arc<ClaimantCapabilities>>,
     terms: ShareTerms,
     now: Timestamp,
     seq: u64,
@@ -95,13 +95,14 @@ struct ClaimIndexModel {
 
 impl ClaimIndexModel {
     fn new(max_entries: usize, min_log: usize) -> Self {
-        let worker = |commands: &[&str]| Abilities::Worker {
+        let worker = |commands: &[&str]| ClaimantCapabilities::Worker {
             commands: commands.iter().map(|command| (*command).to_owned()).collect(),
             tags: serde_json::Map::new(),
             profiles: None,
             offered: Default::default(),
         };
-        let classes = [Abilities::Anything, worker(&["x"]), worker(&["y"]), worker(&[])].map(Arc::new);
+        let classes =
+            [ClaimantCapabilities::Anything, worker(&["x"]), worker(&["y"]), worker(&[])].map(Arc::new);
         let mut model = Self {
             index: ClaimIndex::bounded(max_entries, min_log),
             lanes: BTreeMap::new(),
@@ -139,7 +140,7 @@ impl ClaimIndexModel {
     fn scan(&self, queue: &str, claimant: &Claimant) -> Option<(TestTurn, u32)> {
         let is_for = |(number, lane): &(&u32, &ModelLane)| {
             lane.key.queue == queue
-                && claimant.abilities.cover(&lane.key.needs)
+                && claimant.capabilities.cover(&lane.key.needs)
                 && self.block_of(**number).is_none()
         };
         let lanes = self.lanes.iter().filter(is_for);
@@ -257,15 +258,15 @@ proptest! {
 
 /// Returns a claimant that can run every job.
 fn claimant(terms: &ShareTerms) -> Claimant {
-    claimant_with(&Arc::new(Abilities::Anything), terms)
+    claimant_with(&Arc::new(ClaimantCapabilities::Anything), terms)
 }
 
-fn claimant_with(abilities: &Arc<Abilities>, terms: &ShareTerms) -> Claimant {
-    let (abilities, share_terms) = (Arc::clone(abilities), Arc::new(terms.clone()));
-    Claimant { holder: "w".into(), abilities, queues: Arc::default(), share_terms, visibility_ms: None }
+fn claimant_with(capabilities: &Arc<ClaimantCapabilities>, terms: &ShareTerms) -> Claimant {
+    let (capabilities, share_terms) = (Arc::clone(capabilities), Arc::new(terms.clone()));
+    Claimant { holder: "w".into(), capabilities, queues: Arc::default(), share_terms, visibility_ms: None }
 }
 
-fn look(index: &mut ClaimIndex<TestTurn>, claimant: &Claimant) -> Option<(TestTurn, u32)> {
+fn lookup(index: &mut ClaimIndex<TestTurn>, claimant: &Claimant) -> Option<(TestTurn, u32)> {
     index.first("a", claimant, &mut PassedGroups::default(), Timestamp(1))
 }
 
@@ -277,13 +278,13 @@ fn saturated_limits_cost_a_claim_one_look() {
         index.insert(lane, &LaneKey { queue: "a".to_owned(), needs });
         index.add(lane, (0, lane.into()));
     }
-    while let Some((_, lane)) = look(&mut index, &claimant) {
+    while let Some((_, lane)) = lookup(&mut index, &claimant) {
         index.block(lane, Block { constraint: Constraint::Limit, name: lane.to_string(), until: None });
     }
     index.unblock_all_of(Constraint::Limit, "42");
-    assert_eq!(look(&mut index, &claimant), Some(((0, 42), 42)));
+    assert_eq!(lookup(&mut index, &claimant), Some(((0, 42), 42)));
     index.set_first(42, None);
-    assert_eq!(look(&mut index, &claimant), None);
+    assert_eq!(lookup(&mut index, &claimant), None);
 }
 
 #[test]
@@ -314,14 +315,14 @@ fn claim_passes_over_groups_of_shares_and_takes_the_next_ones() {
     index.set_first(3, Some((1, 3)));
     let terms = ShareTerms { priority_queues: ["a".to_owned()].into(), ..ShareTerms::default() };
     assert_eq!(passed_by(&mut index, &claimant(&terms)), [4, 0, 2, 3]);
-    assert_eq!(look(&mut index, &by_share), Some(((0, 1), 4)));
+    assert_eq!(lookup(&mut index, &by_share), Some(((0, 1), 4)));
 }
 
 /// Claims `count` jobs of lanes that never become empty. Returns the lane of each.
 fn claims(index: &mut ClaimIndex<TestTurn>, terms: &ShareTerms, count: usize) -> Vec<u32> {
     let (claimant, mut served) = (claimant(terms), Vec::new());
     while served.len() < count
-        && let Some((turn, lane)) = look(index, &claimant)
+        && let Some((turn, lane)) = lookup(index, &claimant)
     {
         index.charge((turn, lane), &claimant);
         served.push(lane);

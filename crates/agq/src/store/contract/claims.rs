@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agenix_protocol::documents::{WorkerRegistration, WorkerSandbox, parse};
-use agenix_rules::capability::Abilities;
+use agenix_rules::capability::ClaimantCapabilities;
 
 use super::{
     commands::{Answer, Args, ScriptResult, at, number, show, words},
@@ -14,9 +14,9 @@ use crate::store::{Claim, Claimant, Store};
 /// Parses `can=sort,uniq sandbox=reader unmet=network offers='{"cpus":4}'`: a worker with two
 /// programs, four processors, and two sandbox profiles, one of which it cannot enforce. Without
 /// `can`, the claimant is no worker.
-fn abilities(args: &mut Args<'_>) -> ScriptResult<Abilities> {
+fn capabilities(args: &mut Args<'_>) -> ScriptResult<ClaimantCapabilities> {
     let (met, unmet) = (args.take_key("sandbox"), args.take_key("unmet"));
-    let Some(can) = args.take_key("can") else { return Ok(Abilities::Anything) };
+    let Some(can) = args.take_key("can") else { return Ok(ClaimantCapabilities::Anything) };
     let mut registration = WorkerRegistration::of("w".parse()?);
     registration.capabilities.tools = words(Some(can));
     let offers = args.take_key("offers").map(|json| parse(json.as_bytes())).transpose()?;
@@ -26,7 +26,7 @@ fn abilities(args: &mut Args<'_>) -> ScriptResult<Abilities> {
     let profiles = met_profiles.chain(profiles).collect();
     let has_sandbox = met.is_some() || unmet.is_some();
     registration.sandbox = has_sandbox.then(|| WorkerSandbox { profiles, ..WorkerSandbox::default() });
-    Ok(Abilities::of(&registration))
+    Ok(ClaimantCapabilities::of(&registration))
 }
 
 pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
@@ -41,13 +41,13 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer 
 /// Parses `claim w1 w2 can=sort,uniq queues=fast,ready start=5`. w1 has waited longer than w2.
 fn claim(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let now = at(args)?;
-    let abilities = Arc::new(abilities(args)?);
+    let capabilities = Arc::new(capabilities(args)?);
     let holders: Vec<String> = std::iter::from_fn(|| args.next_pos()).map(str::to_owned).collect();
     let queues: Arc<[String]> = words(Some(args.take_key("queues").unwrap_or("ready"))).into();
     let start_timeout_ms = number(args, "start")?.unwrap_or(0);
     let claimant = |holder: &String| Claimant {
         holder: holder.as_str().into(),
-        abilities: Arc::clone(&abilities),
+        capabilities: Arc::clone(&capabilities),
         queues: Arc::clone(&queues),
         share_terms: Arc::default(),
         visibility_ms: None,

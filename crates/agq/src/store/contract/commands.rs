@@ -183,7 +183,7 @@ pub(super) fn added_plan(is_new: bool) -> Vec<String> {
 }
 
 fn shown_action(found: Option<(Action, JobCounts)>) -> Vec<String> {
-    let Some((action, tally)) = found else { return vec!["none".into()] };
+    let Some((action, counts)) = found else { return vec!["none".into()] };
     let halted = action
         .halt
         .zip(action.halted)
@@ -192,7 +192,7 @@ fn shown_action(found: Option<(Action, JobCounts)>) -> Vec<String> {
     let owner = shown::owner(action.owner.as_ref());
     let head =
         format!("{} plan={} jobs={}{labels}{owner}", action.action_id, action.plan_id, action.total_jobs);
-    [head, shown::tally(&tally)].into_iter().chain(halted).collect()
+    [head, shown::counts(&counts)].into_iter().chain(halted).collect()
 }
 
 fn owner(args: &mut Args<'_>) -> Option<Owner> {
@@ -364,7 +364,7 @@ fn decide(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
 }
 
 fn worker_command(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
-    let shown = |worker: &Worker| format!("{} {:?}", worker.worker_id, worker.standing);
+    let shown = |worker: &Worker| format!("{} {:?}", worker.worker_id, worker.liveness);
     if name == "worker-records" {
         return Ok(show(store.worker_records(), move |workers| workers.iter().map(shown).collect()));
     }

@@ -13,7 +13,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::Action,
     action_bounds,
-    capability::Abilities,
+    capability::ClaimantCapabilities,
     job::{self, Job, JobParams, NewJob},
     limit::Limit,
     rejection::Rejection,
@@ -105,7 +105,7 @@ async fn complete_all(store: &dyn Store) {
 async fn claim(store: &dyn Store) -> Vec<Claim> {
     let claimant = Claimant {
         holder: WORKER.into(),
-        abilities: Arc::new(Abilities::Anything),
+        capabilities: Arc::new(ClaimantCapabilities::Anything),
         queues: Arc::new(["ready".to_owned()]),
         share_terms: Arc::default(),
         visibility_ms: None,

@@ -10,7 +10,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::Action,
     action_bounds,
-    capability::Abilities,
+    capability::ClaimantCapabilities,
     fair_share::{KeyShares, ShareTerms},
     job::{JobParams, NewJob},
     owner::Owner,
@@ -55,7 +55,7 @@ fn run(open: Opener, check: fn(&mut Jobs)) {
     let store = contract.store.take().unwrap();
     let mut sorter = WorkerRegistration::of("w".parse().unwrap());
     sorter.capabilities.tools = vec!["sort".to_owned()];
-    let kinds = [Abilities::Anything, Abilities::of(&sorter)].map(Arc::new);
+    let kinds = [ClaimantCapabilities::Anything, ClaimantCapabilities::of(&sorter)].map(Arc::new);
     let (environment, share_terms) = (&contract.environment, Arc::default());
     let mut jobs = Jobs { store, runtime: &environment.runtime, kinds, share_terms, actions: 0 };
     jobs.add_plan();
@@ -66,7 +66,7 @@ fn run(open: Opener, check: fn(&mut Jobs)) {
 struct Jobs<'r> {
     store: Arc<dyn Store>,
     runtime: &'r tokio::runtime::Runtime,
-    kinds: [Arc<Abilities>; 2],
+    kinds: [Arc<ClaimantCapabilities>; 2],
     share_terms: Arc<ShareTerms>,
     actions: usize,
 }
@@ -101,7 +101,7 @@ impl Jobs<'_> {
     fn claim(&self, kind: usize, count: usize) -> Vec<String> {
         let claimant = Claimant {
             holder: format!("w{kind}").as_str().into(),
-            abilities: Arc::clone(&self.kinds[kind]),
+            capabilities: Arc::clone(&self.kinds[kind]),
             queues: Arc::new(["ready".to_owned()]),
             share_terms: Arc::clone(&self.share_terms),
             visibility_ms: None,

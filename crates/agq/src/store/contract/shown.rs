@@ -18,9 +18,9 @@ pub(super) fn owner(owner: Option<&Owner>) -> String {
     owner.map(|owner| format!(" owner={owner}")).unwrap_or_default()
 }
 
-pub(super) fn tally(tally: &JobCounts) -> String {
-    let [pending, running, completed, failed, dead, cancelled] = tally.jobs;
-    let started = if tally.started > 0 { format!(" started={}", tally.started) } else { String::new() };
+pub(super) fn counts(counts: &JobCounts) -> String {
+    let [pending, running, completed, failed, dead, cancelled] = counts.jobs;
+    let started = if counts.started > 0 { format!(" started={}", counts.started) } else { String::new() };
     format!(
         "pending={pending} running={running} completed={completed} failed={failed} dead={dead} cancelled={cancelled}{started}"
     )

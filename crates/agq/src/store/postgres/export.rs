@@ -30,7 +30,7 @@ use crate::store::{
         migrate, options, queries, sql_types,
         txn::{
             bulk_insert::{Deltas, JobRows, put_results},
-            held_rows,
+            locked_rows,
         },
     },
 };
@@ -108,8 +108,8 @@ fn export_all(session: &DatabaseSession, sink: &mut RecordSink<'_>) -> anyhow::R
         },
     )?;
     session.walk(queries::ALL_ACTIONS, |row| {
-        let (action, tally) = queries::action_of(row)?;
-        sink(ExportRecord::Action { action: Box::new(action), tally })
+        let (action, counts) = queries::action_of(row)?;
+        sink(ExportRecord::Action { action: Box::new(action), counts })
     })?;
     export_jobs(session, sink)?;
     session.walk("SELECT queue FROM agq.paused ORDER BY queue", |row| {
@@ -198,7 +198,7 @@ impl ImportBuffer {
     fn put(&mut self, session: &DatabaseSession, record: ExportRecord) -> anyhow::Result<()> {
         match record {
             ExportRecord::Plan(plan) => put_plan(session, &plan)?,
-            ExportRecord::Action { action, tally } => put_action(session, &action, &tally)?,
+            ExportRecord::Action { action, counts } => put_action(session, &action, &counts)?,
             ExportRecord::Job(stored) => self.put_job(session, *stored)?,
             ExportRecord::Paused { queue } => {
                 session.run(query("INSERT INTO agq.paused (queue) VALUES ($1)").bind(queue))?;
@@ -221,7 +221,7 @@ impl ImportBuffer {
             ExportRecord::Note { kind, id, json } => {
                 let kind = DocumentKind::parse(&kind)
                     .with_context(|| format!("{kind} is not a known kind of document"))?;
-                held_rows::put(session, kind, (vec![id], vec![json]))?;
+                locked_rows::put(session, kind, (vec![id], vec![json]))?;
             }
             ExportRecord::Totals(totals) => put_totals(session, &totals)?,
         }
@@ -314,7 +314,7 @@ fn put_plan(session: &DatabaseSession, plan: &StoredPlan) -> Result<()> {
     session.run(sql).map(drop)
 }
 
-fn put_action(session: &DatabaseSession, action: &Action, tally: &JobCounts) -> Result<()> {
+fn put_action(session: &DatabaseSession, action: &Action, counts: &JobCounts) -> Result<()> {
     let sql = query("INSERT INTO agq.actions (action_id, record, owner) VALUES ($1, $2, $3)");
     let sql = sql.bind(action.action_id.as_str()).bind(encode(action)?);
     session.run(sql.bind(action.owner.as_ref().map(Owner::as_str)))?;
@@ -323,8 +323,8 @@ fn put_action(session: &DatabaseSession, action: &Action, tally: &JobCounts) -> 
          started) VALUES ($1, 0, $2, $3, $4, $5, $6, $7, $8, $9)",
     );
     let sql = sql.bind(action.action_id.as_str());
-    let sql = tally.jobs.iter().fold(sql, |sql, count| sql.bind(sql_types::wide(*count)));
-    let sql = sql.bind(sql_types::time(tally.last_ended_at)).bind(sql_types::wide(tally.started));
+    let sql = counts.jobs.iter().fold(sql, |sql, count| sql.bind(sql_types::wide(*count)));
+    let sql = sql.bind(sql_types::time(counts.last_ended_at)).bind(sql_types::wide(counts.started));
     session.run(sql).map(drop)
 }
 

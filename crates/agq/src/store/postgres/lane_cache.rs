@@ -154,11 +154,11 @@ impl LaneCache {
     }
 
     /// Returns true if a claimant may get the jobs of a lane: if the lane is one of its queues, and
-    /// its abilities cover the needs.
+    /// its capabilities cover the needs.
     pub(super) fn is_for(&self, lane: i32, claimant: &Claimant) -> bool {
-        self.lanes
-            .get(&lane)
-            .is_some_and(|key| claimant.queues.contains(&key.queue) && claimant.abilities.cover(&key.needs))
+        self.lanes.get(&lane).is_some_and(|key| {
+            claimant.queues.contains(&key.queue) && claimant.capabilities.cover(&key.needs)
+        })
     }
 
     /// Returns true if a claim locks other records before the jobs of a lane: a limit, a budget or,

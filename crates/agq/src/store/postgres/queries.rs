@@ -107,8 +107,8 @@ pub(super) async fn labelled_actions(
     self::ids(names, ActionId::new)
 }
 
-/// Query for actions with their tallies over all shards.
-macro_rules! tallied {
+/// Query for actions with their job counts over all shards.
+macro_rules! counted {
     ($which:literal) => {
         concat!(
             "SELECT record, t.* FROM agq.actions AS a, LATERAL (SELECT coalesce(sum(pending), 0)::bigint, \
@@ -120,8 +120,8 @@ macro_rules! tallied {
         )
     };
 }
-pub(super) const ACTION: &str = tallied!("WHERE a.action_id = $1");
-pub(super) const ALL_ACTIONS: &str = tallied!("ORDER BY a.action_id");
+pub(super) const ACTION: &str = counted!("WHERE a.action_id = $1");
+pub(super) const ALL_ACTIONS: &str = counted!("ORDER BY a.action_id");
 
 pub(super) async fn action(pool: &Pool, action_id: ActionId) -> Result<Option<(Action, JobCounts)>> {
     let sql = query(ACTION).bind(action_id.as_str());
@@ -130,18 +130,18 @@ pub(super) async fn action(pool: &Pool, action_id: ActionId) -> Result<Option<(A
 
 pub(super) async fn these_actions(pool: &Pool, ids: Vec<ActionId>) -> Result<Vec<(Action, JobCounts)>> {
     let ids: Vec<String> = ids.into_iter().map(|id| id.to_string()).collect();
-    let rows = query(tallied!("WHERE a.action_id = ANY ($1)")).bind(ids).fetch_all(pool).await?;
+    let rows = query(counted!("WHERE a.action_id = ANY ($1)")).bind(ids).fetch_all(pool).await?;
     rows.iter().map(action_of).collect()
 }
 
 pub(super) fn action_of(row: &PgRow) -> Result<(Action, JobCounts)> {
-    let mut tally = JobCounts::default();
-    for (at, count) in tally.jobs.iter_mut().enumerate() {
+    let mut counts = JobCounts::default();
+    for (at, count) in counts.jobs.iter_mut().enumerate() {
         *count = sql_types::count(row.try_get(1 + at)?);
     }
-    tally.last_ended_at = row.try_get::<Option<i64>, _>(7)?.map(|at| Timestamp(sql_types::count(at)));
-    tally.started = sql_types::count(row.try_get(8)?);
-    Ok((decode(row.try_get(0)?)?, tally))
+    counts.last_ended_at = row.try_get::<Option<i64>, _>(7)?.map(|at| Timestamp(sql_types::count(at)));
+    counts.started = sql_types::count(row.try_get(8)?);
+    Ok((decode(row.try_get(0)?)?, counts))
 }
 
 pub(super) async fn jobs_of(

@@ -192,7 +192,7 @@ impl LaneCache {
     ) -> BTreeSet<i32> {
         let mut counts: BTreeMap<_, (&Claimant, usize)> = BTreeMap::new();
         for claimant in claimants {
-            let class = (class_id(&claimant.abilities), &claimant.queues);
+            let class = (class_id(&claimant.capabilities), &claimant.queues);
             counts.entry(class).or_insert((claimant, 0)).1 += of_each;
         }
         let mut lanes = BTreeSet::new();

@@ -30,7 +30,7 @@ use crate::store::{
         file::backup,
         queries::{documents, records},
         schema::{
-            ACTIONS, JOBS, NOTES, PAUSED, PLANS, READY, REGISTRATIONS, WAITING, WORKERS, codec, ready_key,
+            ACTIONS, DOCUMENTS, JOBS, PAUSED, PLANS, READY, REGISTRATIONS, WAITING, WORKERS, codec, ready_key,
         },
         writer::queue::WriteSize,
     },
@@ -228,7 +228,9 @@ impl JobStore for RedbStore {
 impl DocumentStore for RedbStore {
     fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>> {
         let key = (kind.as_str(), id);
-        self.query(|snapshot| Ok(snapshot.table(&NOTES).get(key)?.map(|note| note.value().to_owned())))
+        self.query(|snapshot| {
+            Ok(snapshot.table(&DOCUMENTS).get(key)?.map(|document| document.value().to_owned()))
+        })
     }
 
     fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>> {
@@ -248,8 +250,8 @@ impl DocumentStore for RedbStore {
     fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool> {
         let (first, behind) = (kind.as_str(), records::behind(kind.as_str()));
         self.query(|snapshot| {
-            let notes = snapshot.table(&NOTES);
-            Ok(notes.range((first, "")..(behind.as_str(), ""))?.next().transpose()?.is_some())
+            let documents = snapshot.table(&DOCUMENTS);
+            Ok(documents.range((first, "")..(behind.as_str(), ""))?.next().transpose()?.is_some())
         })
     }
 
@@ -281,7 +283,9 @@ impl WorkerStore for RedbStore {
 
     fn registration(&self, worker_id: &WorkerId) -> StoreFuture<Option<String>> {
         let id = worker_id.as_str();
-        self.query(|snapshot| Ok(snapshot.table(&REGISTRATIONS).get(id)?.map(|told| told.value().to_owned())))
+        self.query(|snapshot| {
+            Ok(snapshot.table(&REGISTRATIONS).get(id)?.map(|registration| registration.value().to_owned()))
+        })
     }
 
     fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> StoreFuture<bool> {

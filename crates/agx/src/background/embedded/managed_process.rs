@@ -21,7 +21,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Maximum wait for the end of a killed program.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 /// Interval between two checks whether a program has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum number of lines of a log in a message.
 const SHOWN_LINES: usize = 3;
 /// Number of free bytes below which a disk counts as full.
@@ -104,7 +104,7 @@ impl ManagedProcess {
                 return false;
             }
             #[expect(clippy::disallowed_methods, reason = "a wait for a child has no timeout")]
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Interval of the check that both processes run.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Setting of agw that describes this machine, and so is meant for every worker on it.
 const RESOURCES: &str = "AGW_RESOURCES";
@@ -70,7 +70,7 @@ impl EmbeddedCluster {
             if let Some(failure) = self.exited() {
                 return failure;
             }
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 

@@ -40,7 +40,7 @@ use crate::{
 
 /// Maximum wait for a supervisor that is about to end or to listen.
 const MAX_WAIT: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Delay before `agx down` tells its user about the jobs that the worker still runs.
 const NOTICE_DELAY: Duration = Duration::from_secs(2);
 
@@ -80,7 +80,7 @@ pub(crate) async fn try_lock_dir(dir: &Path) -> Result<Option<DirLock>> {
             Err(TryLockError::Error(error)) => return Err(cannot(error)),
             Err(TryLockError::WouldBlock) if since.elapsed() > MAX_WAIT => return Ok(None),
             // The other supervisor is about to start or to end.
-            Err(TryLockError::WouldBlock) => sleep(LOOK_EVERY).await,
+            Err(TryLockError::WouldBlock) => sleep(POLL_INTERVAL).await,
         }
     }
 }
@@ -170,7 +170,7 @@ async fn reached(dir: &Path) -> Result<Option<UnixStream>> {
             ));
         }
         // The supervisor holds the lock and is about to listen.
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -21,7 +21,7 @@ use crate::store::{
     postgres::{
         PostgresStore,
         tests::making::{NOW, ack, cancel, claim, claimants, fresh_node, node, number, own, plain, submit},
-        txn::{candidates::ClaimRequest, held_rows::make},
+        txn::{candidates::ClaimRequest, locked_rows::make},
     },
 };
 

@@ -8,7 +8,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::Action,
-    capability::{Abilities, Needs},
+    capability::{ClaimantCapabilities, Needs},
     job::{self, Job, JobOverrides, JobParams, NewJob, Ojs, OnConflict, Reporter, Unique},
     limit::LimitTerms,
 };
@@ -87,7 +87,7 @@ pub(super) async fn submit(
 pub(super) fn claimants(count: usize) -> Vec<Claimant> {
     let claimant = |n: usize| Claimant {
         holder: format!("w{n}").into(),
-        abilities: Arc::new(Abilities::Anything),
+        capabilities: Arc::new(ClaimantCapabilities::Anything),
         queues: vec!["q".to_owned()].into(),
         share_terms: Arc::default(),
         visibility_ms: None,

@@ -7,7 +7,7 @@ use agenix_protocol::{
     ids::WorkerId,
 };
 use agenix_rules::{
-    capability::{Abilities, Needs},
+    capability::{ClaimantCapabilities, Needs},
     job::NewJob,
     worker,
 };
@@ -55,7 +55,7 @@ async fn register(node: &PostgresStore, worker_id: &str) {
 async fn work(node: Arc<PostgresStore>) -> usize {
     let claimant = |worker_id: &str| Claimant {
         holder: worker_id.into(),
-        abilities: Arc::new(Abilities::of(&registration(worker_id))),
+        capabilities: Arc::new(ClaimantCapabilities::of(&registration(worker_id))),
         queues: vec!["q".to_owned()].into(),
         share_terms: Arc::default(),
         visibility_ms: None,

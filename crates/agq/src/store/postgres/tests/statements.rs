@@ -22,7 +22,7 @@ use crate::store::{
         txn::{
             PgTxn,
             candidates::{CANDIDATES, FIRST},
-            held_rows::MAKE,
+            locked_rows::MAKE,
             retention::OLDEST,
         },
     },

@@ -129,9 +129,9 @@ impl PgTxn<'_> {
         let lanes = lanes_of(self.session, self.lanes, actions)?;
         let mut opening = Opening::default();
         opening.make_actions(actions)?;
-        opening.hold_lanes(lanes);
+        opening.lock_lanes(lanes);
         let reads = opening.send(self.session).map_err(|failure| failure.error)?;
-        self.reads.held_lanes.extend(reads.held_lanes);
+        self.reads.locked_lanes.extend(reads.locked_lanes);
         reads.made.ok_or(Error::RowNotFound)
     }
 
@@ -140,7 +140,7 @@ impl PgTxn<'_> {
         if let Some(known) = self.action(&new.action.action_id)? {
             return Ok(Ok(if self.is_same(&known, new)? { AddOutcome::Same } else { AddOutcome::Differs }));
         }
-        if self.holds_plan(&new.action.plan_id)? {
+        if self.locks_plan(&new.action.plan_id)? {
             // The action was there a moment ago, so the transaction is retried.
             return Err(Error::RowNotFound);
         }
@@ -157,7 +157,7 @@ impl PgTxn<'_> {
             return Ok(Ok(action.total_jobs));
         }
         accepted!(action::check_open(&action));
-        if !self.holds_plan(&action.plan_id)? {
+        if !self.locks_plan(&action.plan_id)? {
             return Ok(Err(Rejection::PlanNotFound(action.plan_id.clone())));
         }
         let jobs = &more.jobs[known..];
@@ -166,7 +166,7 @@ impl PgTxn<'_> {
     }
 
     /// Locks a plan against deletion, and returns true if it exists.
-    fn holds_plan(&self, plan_id: &PlanId) -> Result<bool> {
+    fn locks_plan(&self, plan_id: &PlanId) -> Result<bool> {
         let sql = "SELECT FROM agq.plans WHERE plan_id = $1 FOR KEY SHARE";
         Ok(self.session.row(query(sql).bind(plan_id.as_str()))?.is_some())
     }
@@ -191,7 +191,7 @@ impl PgTxn<'_> {
         let turns = self.session.rows(query(turns).bind(sql_types::limit(jobs.len())))?;
         let turns = turns.iter().map(|row| row.try_get(0).map(sql_types::count));
         let turns = turns.collect::<Result<Vec<u64>>>()?;
-        self.hold_changed_limits(jobs.iter())?;
+        self.lock_changed_limits(jobs.iter())?;
         self.buffer_jobs(action, needs, terms, jobs, turns.into_iter(), now)?;
         let total_jobs = action.total_jobs + jobs.len() as u64;
         self.put_action(&Action { total_jobs, ..action.clone() })?;

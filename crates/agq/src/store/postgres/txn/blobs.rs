@@ -18,7 +18,7 @@ use crate::store::{
     DocumentKind, NewAction, ReportedResults, RuleResult,
     postgres::{
         connection::DatabaseSession,
-        txn::{PgTxn, held_rows::put},
+        txn::{PgTxn, locked_rows::put},
     },
 };
 

@@ -18,27 +18,27 @@ use crate::store::{
         connection::DatabaseSession,
         txn::{
             PgTxn,
-            held_rows::{DocumentWrites, HeldRows, OnLocked},
+            locked_rows::{DocumentWrites, LockedRows, OnLocked},
         },
     },
 };
 
 /// Budgets that this transaction has locked, and runs that it has not counted yet.
-pub(crate) struct HeldBudgets {
-    rows: HeldRows<Usage>,
+pub(crate) struct LockedBudgets {
+    rows: LockedRows<Usage>,
     /// Changes of runs that are not counted yet, with the names of their budgets.
     uncounted: Vec<(String, RunChange)>,
     /// True if a run has ended.
     pub(crate) has_room: bool,
 }
 
-impl Default for HeldBudgets {
+impl Default for LockedBudgets {
     fn default() -> Self {
-        Self { rows: HeldRows::new(DocumentKind::Budget), uncounted: Vec::new(), has_room: false }
+        Self { rows: LockedRows::new(DocumentKind::Budget), uncounted: Vec::new(), has_room: false }
     }
 }
 
-impl HeldBudgets {
+impl LockedBudgets {
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -57,13 +57,13 @@ impl HeldBudgets {
     }
 
     /// Locks the budgets `names`, and those of runs that are not counted yet.
-    pub(crate) fn hold_with_uncounted(
+    pub(crate) fn lock_with_uncounted(
         &mut self,
         session: &DatabaseSession,
         names: impl Iterator<Item = String>,
     ) -> Result<()> {
         let uncounted: Vec<String> = self.uncounted.iter().map(|(name, _)| name.clone()).collect();
-        self.rows.hold(session, names.chain(uncounted), OnLocked::Wait)?;
+        self.rows.lock(session, names.chain(uncounted), OnLocked::Wait)?;
         self.count();
         Ok(())
     }
@@ -75,12 +75,12 @@ impl HeldBudgets {
     }
 
     /// Locks those of the budgets `names` that no other transaction holds at this moment.
-    pub(crate) fn hold_free(&mut self, session: &DatabaseSession, names: BTreeSet<String>) -> Result<()> {
-        self.rows.hold_free(session, names)
+    pub(crate) fn lock_free(&mut self, session: &DatabaseSession, names: BTreeSet<String>) -> Result<()> {
+        self.rows.lock_free(session, names)
     }
 
     /// Returns true if this transaction has locked the budget `name`.
-    pub(crate) fn holds(&self, name: &str) -> bool {
+    pub(crate) fn has_locked(&self, name: &str) -> bool {
         self.rows.get(name).is_some()
     }
 
@@ -106,7 +106,7 @@ impl HeldBudgets {
 
     /// Counts the changes of runs that are not counted yet.
     pub(crate) fn settle(&mut self, session: &DatabaseSession) -> Result<()> {
-        self.hold_with_uncounted(session, std::iter::empty())
+        self.lock_with_uncounted(session, std::iter::empty())
     }
 
     /// Moves the changed budgets to `writes`.
@@ -126,7 +126,7 @@ impl PgTxn<'_> {
         plans: u64,
     ) -> Result<RuleResult<()>> {
         let Some(booking) = booking else { return Ok(Ok(())) };
-        self.budgets.hold_with_uncounted(self.session, std::iter::once(booking.name.clone()))?;
+        self.budgets.lock_with_uncounted(self.session, std::iter::once(booking.name.clone()))?;
         let usage = self.budgets.rows.get(&booking.name).ok_or(Error::RowNotFound)?;
         let booked = accepted!(decisions::booked(usage, booking, jobs, plans));
         self.budgets.rows.change(&booking.name, |_| booked);

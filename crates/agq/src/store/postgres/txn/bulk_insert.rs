@@ -215,14 +215,14 @@ pub(crate) fn add_limit_ends(round_trip: &mut RoundTrip, shard: i16, ends: BTree
 
 #[derive(Default)]
 pub(crate) struct Deltas {
-    tallies: BTreeMap<ActionId, TallyDelta>,
+    job_counts: BTreeMap<ActionId, JobCountDelta>,
     /// Changes by lane and state.
     lanes: BTreeMap<u32, [i64; 8]>,
     pub(crate) totals: TotalsDelta,
 }
 
 #[derive(Default)]
-pub(crate) struct TallyDelta {
+pub(crate) struct JobCountDelta {
     pub(crate) jobs: [i64; 6],
     pub(crate) last_ended_at: Option<Timestamp>,
     pub(crate) started: i64,
@@ -237,7 +237,7 @@ pub(crate) struct TotalsDelta {
 /// Statement that adds to the counts. Each node has a shard, so rows differ.
 const ADD_COUNTS: PreparedStatement = PreparedStatement {
     name: "agq_add_counts",
-    sql: "WITH tallied AS (INSERT INTO agq.tallies AS t SELECT n.action_id, $1::smallint, n.a, n.b, n.c, n.d, n.e, n.f, n.at, n.started \
+    sql: "WITH counted AS (INSERT INTO agq.tallies AS t SELECT n.action_id, $1::smallint, n.a, n.b, n.c, n.d, n.e, n.f, n.at, n.started \
             FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], \
             $9::bigint[], $10::bigint[]) AS n (action_id, a, b, c, d, e, f, at, started) \
             ON CONFLICT (action_id, shard) DO UPDATE SET pending = t.pending + EXCLUDED.pending, \
@@ -260,11 +260,11 @@ const ADD_COUNTS: PreparedStatement = PreparedStatement {
 };
 
 impl Deltas {
-    pub(crate) fn tally(&mut self, action_id: &ActionId) -> &mut TallyDelta {
-        if !self.tallies.contains_key(action_id) {
-            self.tallies.insert(action_id.clone(), TallyDelta::default());
+    pub(crate) fn counts(&mut self, action_id: &ActionId) -> &mut JobCountDelta {
+        if !self.job_counts.contains_key(action_id) {
+            self.job_counts.insert(action_id.clone(), JobCountDelta::default());
         }
-        self.tallies.get_mut(action_id).expect("it was put there if it was not")
+        self.job_counts.get_mut(action_id).expect("it was put there if it was not")
     }
 
     pub(crate) fn in_lane(&mut self, job: &Job, by: i64) {
@@ -272,22 +272,22 @@ impl Deltas {
     }
 
     pub(crate) fn actions(&self) -> impl Iterator<Item = ActionId> {
-        self.tallies.keys().cloned()
+        self.job_counts.keys().cloned()
     }
 
     /// Adds the changes to the counts of `shard`.
     pub(crate) fn add(self, round_trip: &mut RoundTrip, shard: i16) {
-        let Self { tallies, lanes, totals } = self;
+        let Self { job_counts, lanes, totals } = self;
         let has_totals = totals.now != [0; 6] || totals.ever != [0; 6];
-        if tallies.is_empty() && lanes.is_empty() && !has_totals {
+        if job_counts.is_empty() && lanes.is_empty() && !has_totals {
             return;
         }
-        let mut params = vec![Param::Short(shard), Param::texts(tallies.keys().map(ActionId::as_str))];
-        let of = |status: usize| tallies.values().map(|tally| tally.jobs[status]).collect();
+        let mut params = vec![Param::Short(shard), Param::texts(job_counts.keys().map(ActionId::as_str))];
+        let of = |status: usize| job_counts.values().map(|counts| counts.jobs[status]).collect();
         params.extend((0..6).map(|status| Param::Wides(of(status))));
-        let ends = tallies.values().map(|tally| sql_types::time(tally.last_ended_at));
+        let ends = job_counts.values().map(|counts| sql_types::time(counts.last_ended_at));
         params.push(Param::OptionalWides(ends.collect()));
-        params.push(Param::Wides(tallies.values().map(|tally| tally.started).collect()));
+        params.push(Param::Wides(job_counts.values().map(|counts| counts.started).collect()));
         params.push(Param::Integers(lanes.keys().map(|lane| sql_types::lane(*lane)).collect()));
         let in_state = |state: usize| lanes.values().map(|counts| counts[state]).collect();
         params.extend((0..8).map(|state| Param::Wides(in_state(state))));

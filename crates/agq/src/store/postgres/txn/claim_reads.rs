@@ -37,7 +37,7 @@ impl PgTxn<'_> {
         wanted.insert(lane);
         let wanted = self.open_lanes(batch, &wanted)?;
         let requests: Vec<ClaimRequest<'_>> = open.iter().map(|at| batch.all[*at]).collect();
-        self.hold_quantities(&requests, &batch.barred, &wanted)?;
+        self.lock_quantities(&requests, &batch.barred, &wanted)?;
         let from = |lane: i32| {
             let bound = self.lanes.ready_from(lane);
             match batch.ready.head(lane) {
@@ -63,16 +63,16 @@ impl PgTxn<'_> {
             return Ok(lanes.iter().copied().collect());
         }
         let limits = lanes.iter().filter_map(|lane| self.lanes.limit_of(*lane)).map(str::to_owned).collect();
-        self.limits.hold_free(self.session, limits)?;
+        self.limits.lock_free(self.session, limits)?;
         self.budgets.settle(self.session)?;
         let budgets = lanes.iter().filter_map(|lane| self.lanes.budget_of(*lane)).map(str::to_owned);
-        self.budgets.hold_free(self.session, budgets.collect())?;
+        self.budgets.lock_free(self.session, budgets.collect())?;
         let mut open = Vec::new();
         for lane in lanes.iter().copied() {
             match self.block_of(lane, None, batch.now) {
                 None => open.push(lane),
                 Some(block) => {
-                    if !self.holds_bounds_of(lane) {
+                    if !self.has_locked_bounds_of(lane) {
                         batch.closed.push(lane);
                     }
                     self.lanes.block(lane, block);
@@ -83,9 +83,9 @@ impl PgTxn<'_> {
     }
 
     /// Returns true if this transaction has locked the limit and the budget of a lane.
-    fn holds_bounds_of(&self, lane: i32) -> bool {
+    fn has_locked_bounds_of(&self, lane: i32) -> bool {
         self.lanes.limit_of(lane).is_none_or(|key| self.limits.get(key).is_some())
-            && self.lanes.budget_of(lane).is_none_or(|name| self.budgets.holds(name))
+            && self.lanes.budget_of(lane).is_none_or(|name| self.budgets.has_locked(name))
     }
 
     /// Returns why the first job of a lane may not begin: its limit or its budget, which does not
@@ -109,7 +109,7 @@ impl PgTxn<'_> {
             Some(job) => self.budgets.admits_job(job, now),
             None => self.budgets.admits_any(name, now),
         };
-        let until = self.budgets.holds(name).then(|| Usage::window_moves_at(now));
+        let until = self.budgets.has_locked(name).then(|| Usage::window_moves_at(now));
         (!admits).then(|| Block { constraint: Constraint::Budget, name: name.to_owned(), until })
     }
 

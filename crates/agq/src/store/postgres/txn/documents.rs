@@ -19,7 +19,7 @@ use crate::store::{
         connection::{DatabaseSession, Param, PreparedStatement},
         txn::{
             PgTxn,
-            held_rows::{DocumentWrites, HeldRows, OnLocked, put},
+            locked_rows::{DocumentWrites, LockedRows, OnLocked, put},
         },
     },
 };
@@ -33,19 +33,19 @@ pub(crate) fn document_name(kind: DocumentKind, id: &str) -> String {
 ///
 /// The document of a limit counts starts, and `agq.limit_ends` counts ends. So the end of a job
 /// locks no limit.
-pub(crate) struct HeldLimits {
-    rows: HeldRows<Limit>,
+pub(crate) struct LockedLimits {
+    rows: LockedRows<Limit>,
     /// Numbers of ended jobs that are not written yet, by the keys of their limits.
     ends: BTreeMap<String, u64>,
 }
 
-impl Default for HeldLimits {
+impl Default for LockedLimits {
     fn default() -> Self {
-        Self { rows: HeldRows::new(DocumentKind::Limit), ends: BTreeMap::new() }
+        Self { rows: LockedRows::new(DocumentKind::Limit), ends: BTreeMap::new() }
     }
 }
 
-impl HeldLimits {
+impl LockedLimits {
     pub(crate) fn has_passed_over(&self) -> bool {
         self.rows.has_passed_over
     }
@@ -67,18 +67,18 @@ impl HeldLimits {
     }
 
     /// Locks the limits `keys`.
-    pub(crate) fn hold(
+    pub(crate) fn lock(
         &mut self,
         session: &DatabaseSession,
         keys: impl Iterator<Item = String>,
         on_locked: OnLocked,
     ) -> Result<()> {
-        self.rows.hold(session, keys, on_locked)
+        self.rows.lock(session, keys, on_locked)
     }
 
     /// Locks those of the limits `keys` that no other transaction holds at this moment.
-    pub(crate) fn hold_free(&mut self, session: &DatabaseSession, keys: BTreeSet<String>) -> Result<()> {
-        self.rows.hold_free(session, keys)
+    pub(crate) fn lock_free(&mut self, session: &DatabaseSession, keys: BTreeSet<String>) -> Result<()> {
+        self.rows.lock_free(session, keys)
     }
 
     /// Returns the number of ended jobs that the document of a locked limit counts as running.
@@ -241,7 +241,7 @@ impl PgTxn<'_> {
     /// Locks the limits that new jobs change: those whose terms differ from the ones that the first
     /// round trip has read, and those of lanes that may be new. A transaction that creates a lane
     /// also writes the limit of the lane, because limits without lanes are removed.
-    pub(crate) fn hold_changed_limits<'n>(&mut self, jobs: impl Iterator<Item = &'n NewJob>) -> Result<()> {
+    pub(crate) fn lock_changed_limits<'n>(&mut self, jobs: impl Iterator<Item = &'n NewJob>) -> Result<()> {
         let mut changed = Vec::new();
         for own in jobs.filter_map(|job| job.own.as_ref()) {
             let Some((key, terms)) = limit_set_by(own) else { continue };
@@ -251,7 +251,7 @@ impl PgTxn<'_> {
                 changed.push(key);
             }
         }
-        self.limits.hold(self.session, changed.into_iter(), self.on_locked_limits())
+        self.limits.lock(self.session, changed.into_iter(), self.on_locked_limits())
     }
 
     /// Removes removed jobs from the documents of their kinds.

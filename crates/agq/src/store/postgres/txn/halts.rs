@@ -14,7 +14,7 @@ use crate::store::{
     postgres::{
         queries::action_of,
         sql_types,
-        txn::{PgTxn, held_rows::put},
+        txn::{PgTxn, locked_rows::put},
     },
 };
 
@@ -35,18 +35,18 @@ impl PgTxn<'_> {
             return Ok(());
         }
         let actions = self.actions(&ended.keys().map(ActionId::as_str).collect())?;
-        // The tallies are read under the locks of the actions. Otherwise, nodes that end jobs at
+        // The job counts are read under the locks of the actions. Otherwise, nodes that end jobs at
         // the same time would not see each other's changes.
-        let mut tallies = self.tallies_of(ended)?;
+        let mut job_counts = self.job_counts_of(ended)?;
         let mut halted = Vec::new();
         for action in actions {
-            let mut tally = tallies.remove(action.action_id.as_str()).unwrap_or_default();
-            let unwritten = self.deltas.tally(&action.action_id).jobs;
-            for (count, by) in tally.jobs.iter_mut().zip(unwritten) {
+            let mut counts = job_counts.remove(action.action_id.as_str()).unwrap_or_default();
+            let unwritten = self.deltas.counts(&action.action_id).jobs;
+            for (count, by) in counts.jobs.iter_mut().zip(unwritten) {
                 *count = count.saturating_add_signed(by);
             }
             let now = ended.get(&action.action_id).copied().unwrap_or_default();
-            if let Some(action) = halt::halted(&action, &tally, now) {
+            if let Some(action) = halt::halted(&action, &counts, now) {
                 self.put_action(&action)?;
                 halted.push(action.action_id.to_string());
             }
@@ -60,27 +60,27 @@ impl PgTxn<'_> {
         put(self.session, DocumentKind::Halted, (halted, texts))
     }
 
-    fn tallies_of(&self, ended: &BTreeMap<ActionId, Timestamp>) -> Result<HashMap<String, JobCounts>> {
+    fn job_counts_of(&self, ended: &BTreeMap<ActionId, Timestamp>) -> Result<HashMap<String, JobCounts>> {
         let sql = "SELECT action_id, sum(completed)::bigint, sum(failed)::bigint, sum(dead)::bigint \
              FROM agq.tallies WHERE action_id = ANY ($1) GROUP BY action_id";
         let ids: Vec<&str> = ended.keys().map(ActionId::as_str).collect();
-        let mut tallies = HashMap::new();
+        let mut job_counts = HashMap::new();
         for row in self.session.rows(query(sql).bind(ids))? {
-            let mut tally = JobCounts::default();
+            let mut counts = JobCounts::default();
             for (at, status) in [Status::Completed, Status::Failed, Status::Dead].into_iter().enumerate() {
-                tally.jobs[status as usize] = sql_types::count(row.try_get(1 + at)?);
+                counts.jobs[status as usize] = sql_types::count(row.try_get(1 + at)?);
             }
-            tallies.insert(row.try_get(0)?, tally);
+            job_counts.insert(row.try_get(0)?, counts);
         }
-        Ok(tallies)
+        Ok(job_counts)
     }
 
     pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<()> {
         let row =
             self.session.row(query(crate::store::postgres::queries::ACTION).bind(action_id.as_str()))?;
         let found = row.as_ref().map(action_of).transpose()?;
-        if found.is_none_or(|(action, tally)| {
-            halt::remaining_work(&action, &tally, now) == RemainingWork::Settled
+        if found.is_none_or(|(action, counts)| {
+            halt::remaining_work(&action, &counts, now) == RemainingWork::Settled
         }) {
             let ids = vec![action_id.as_str()];
             self.session.run(query(DISARM).bind(DocumentKind::Halted.as_str()).bind(ids))?;

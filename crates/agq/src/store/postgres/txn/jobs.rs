@@ -11,7 +11,7 @@ use crate::store::{
     dedup::{check_only, revived},
     postgres::{
         sql_types,
-        txn::{PgTxn, held_rows::put, job_reads::JobReads},
+        txn::{PgTxn, job_reads::JobReads, locked_rows::put},
     },
 };
 
@@ -85,7 +85,7 @@ impl PgTxn<'_> {
             job::charged(&before, &mut next, &results.json);
             if let Some(needs) = results.needs_of_retry(&next) {
                 next.lane = self.lanes.with_needs(self.session, before.lane, needs)?;
-                self.hold_lanes(std::iter::once(sql_types::lane(next.lane)))?;
+                self.lock_lanes(std::iter::once(sql_types::lane(next.lane)))?;
             }
         }
         self.put_job(Some(&before), &next);

@@ -13,12 +13,12 @@ pub(crate) mod claim_texts;
 pub(crate) mod claims;
 pub(crate) mod documents;
 pub(crate) mod halts;
-pub(crate) mod held_lanes;
-pub(crate) mod held_names;
-pub(crate) mod held_rows;
 pub(crate) mod job_reads;
 pub(crate) mod jobs;
 pub(crate) mod lane_reads;
+pub(crate) mod locked_lanes;
+pub(crate) mod locked_names;
+pub(crate) mod locked_rows;
 pub(crate) mod made_actions;
 pub(crate) mod opening;
 pub(crate) mod quantities;
@@ -51,12 +51,12 @@ use crate::store::{
         sql_types,
         txn::{
             blobs::BlobUses,
-            budgets::HeldBudgets,
+            budgets::LockedBudgets,
             bulk_insert::{Deltas, JobRows, add_limit_ends, put_results},
             checked_actions::CheckedJobs,
             claim_texts::{ClaimTexts, ClaimedJobs},
-            documents::HeldLimits,
-            held_rows::DocumentWrites,
+            documents::LockedLimits,
+            locked_rows::DocumentWrites,
             made_actions::ActionRows,
             opening::OpeningReads,
             quantities::HeldQuantities,
@@ -88,8 +88,8 @@ pub(super) struct PgTxn<'b> {
     results: BTreeMap<JobId, String>,
     pub(super) blobs: BlobUses,
     pub(super) deltas: Deltas,
-    pub(super) limits: HeldLimits,
-    pub(super) budgets: HeldBudgets,
+    pub(super) limits: LockedLimits,
+    pub(super) budgets: LockedBudgets,
     pub(super) quantities: HeldQuantities,
     /// True if the transaction locked ready jobs, which other nodes passed over, and left them.
     pub(super) has_left: bool,
@@ -146,8 +146,8 @@ impl<'b> PgTxn<'b> {
             results: BTreeMap::new(),
             blobs: BlobUses::default(),
             deltas: Deltas::default(),
-            limits: HeldLimits::default(),
-            budgets: HeldBudgets::default(),
+            limits: LockedLimits::default(),
+            budgets: LockedBudgets::default(),
             quantities: HeldQuantities::default(),
             has_left: false,
             ready: ReadyPositions::default(),
@@ -175,18 +175,18 @@ impl<'b> PgTxn<'b> {
         self.count_quantities(before, job);
         self.arrived.jobs |= self.limits.has_room() || self.budgets.has_room;
         match before {
-            None => self.deltas.tally(&job.action_id).jobs[Status::Pending as usize] += 1,
+            None => self.deltas.counts(&job.action_id).jobs[Status::Pending as usize] += 1,
             Some(before) if before.status() != job.status() => {
-                let tally = self.deltas.tally(&job.action_id);
-                tally.jobs[before.status() as usize] -= 1;
-                tally.jobs[job.status() as usize] += 1;
-                tally.last_ended_at = tally.last_ended_at.max(job.ended_at);
+                let counts = self.deltas.counts(&job.action_id);
+                counts.jobs[before.status() as usize] -= 1;
+                counts.jobs[job.status() as usize] += 1;
+                counts.last_ended_at = counts.last_ended_at.max(job.ended_at);
             }
             Some(_) => {}
         }
         let starts = job.starts_since(before);
         if starts != 0 {
-            self.deltas.tally(&job.action_id).started += starts;
+            self.deltas.counts(&job.action_id).started += starts;
         }
         if let Some(before) = before {
             self.events.extend(events::moved(before, job));
@@ -322,7 +322,7 @@ impl<'b> PgTxn<'b> {
         }
         self.grown_by += new.len();
         if new.len() > 0 {
-            self.hold_lanes(new.lanes())?;
+            self.lock_lanes(new.lanes())?;
             // The look did not see these jobs.
             self.reads.claims = None;
         }
@@ -344,7 +344,7 @@ impl<'b> PgTxn<'b> {
             rows.push(&after)?;
         }
         self.grown_by += ended.len();
-        self.hold_lanes(revived.lanes())?;
+        self.lock_lanes(revived.lanes())?;
         revived.revive(round_trip);
         amended.amend(round_trip);
         changed.change(round_trip);

@@ -19,11 +19,11 @@ use crate::store::{
             checks::Checks,
             claim_batch::ClaimReads,
             documents::{COMPARED, compared_in, of_kinds},
-            held_lanes::{HOLD_LANES, check_held},
-            held_names::LOCK_NAMES,
-            held_rows::{EXISTING, documents_in, naming},
             job_reads::{BY_ID, BY_ID_OR_KIND, JobReads},
             lane_reads::{LANES_AHEAD, LaneAnswers, LaneReads},
+            locked_lanes::{LOCK_LANES, check_locked},
+            locked_names::LOCK_NAMES,
+            locked_rows::{EXISTING, documents_in, naming},
             made_actions::{MADE, MadeActions, made_by, making},
             ready_jobs::ReadyJobs,
         },
@@ -41,7 +41,7 @@ pub(crate) struct OpeningReads {
     /// Limits of new jobs, not locked.
     pub(crate) limits: BTreeMap<String, Limit>,
     /// Lanes that nobody removes until the transaction ends.
-    pub(crate) held_lanes: BTreeSet<i32>,
+    pub(crate) locked_lanes: BTreeSet<i32>,
     pub(crate) claims: Option<ClaimReads>,
 }
 
@@ -129,10 +129,10 @@ impl Opening {
     }
 
     /// Holds the lanes of new jobs.
-    pub(crate) fn hold_lanes(&mut self, lanes: BTreeSet<i32>) {
+    pub(crate) fn lock_lanes(&mut self, lanes: BTreeSet<i32>) {
         if !lanes.is_empty() {
             let numbers = lanes.iter().copied().collect();
-            self.lanes = Some((self.round_trip.call(&HOLD_LANES, vec![Param::Integers(numbers)]), lanes));
+            self.lanes = Some((self.round_trip.call(&LOCK_LANES, vec![Param::Integers(numbers)]), lanes));
         }
     }
 
@@ -173,8 +173,8 @@ impl Opening {
             reads.compared = Some(compared_in(&take(place)?)?);
         }
         if let Some((place, lanes)) = self.lanes {
-            check_held(&take(place)?, lanes.len())?;
-            reads.held_lanes = lanes;
+            check_locked(&take(place)?, lanes.len())?;
+            reads.locked_lanes = lanes;
         }
         if let Some(place) = self.made {
             reads.made = Some(made_by(&take(place)?)?);

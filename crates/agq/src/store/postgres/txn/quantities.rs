@@ -58,7 +58,7 @@ impl HeldQuantities {
 impl PgTxn<'_> {
     /// Locks the workers that may get a job with quantities of `lanes`, and reads what their jobs
     /// use. Costs nothing if no such lane has quantities.
-    pub(crate) fn hold_quantities(
+    pub(crate) fn lock_quantities(
         &mut self,
         all: &[ClaimRequest<'_>],
         barred: &Barred,
@@ -105,7 +105,7 @@ impl PgTxn<'_> {
     ) -> bool {
         let Some(wanted) = self.lanes.resources_of(lane).cloned() else { return true };
         let Some(used) = self.quantities.used.get(&*claimant.holder) else { return false };
-        let offered = || claimant.abilities.offered().cloned().unwrap_or_default();
+        let offered = || claimant.capabilities.offered().cloned().unwrap_or_default();
         let placement = placement.get_or_insert_with(|| Placement::new(offered(), used.clone()));
         let first = (lane.cast_unsigned(), &wanted);
         self.lanes.reservations.starts(placement, first, &claimant.holder, now)

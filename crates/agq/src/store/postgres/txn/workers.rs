@@ -47,7 +47,7 @@ impl PgTxn<'_> {
     }
 
     pub(crate) fn forget_worker(&mut self, worker_id: &WorkerId, seen_before: Timestamp) -> Result<bool> {
-        let is_old = |worker: Worker| worker.standing == Liveness::Dead && worker.last_seen_at < seen_before;
+        let is_old = |worker: Worker| worker.liveness == Liveness::Dead && worker.last_seen_at < seen_before;
         // The worker may have come back after the caller read its record.
         if self.worker(worker_id)?.is_some_and(is_old) { self.remove_worker(worker_id) } else { Ok(false) }
     }

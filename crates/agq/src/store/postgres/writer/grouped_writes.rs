@@ -132,7 +132,7 @@ pub(crate) fn opening(
         } else if plain.is_empty() {
             opening.check_actions(&checked);
         }
-        opening.hold_lanes(of_jobs);
+        opening.lock_lanes(of_jobs);
     }
     let claims = claim_requests(writes);
     let has_others = writes.iter().any(|write| matches!(write.work, WriteKind::Other(_)));

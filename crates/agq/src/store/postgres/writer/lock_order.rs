@@ -25,14 +25,14 @@ use crate::store::{
 
 impl PgTxn<'_> {
     /// Locks the limits that new jobs change, and the budgets in which new jobs are booked.
-    pub(crate) fn hold_bounds(&mut self, writes: &[PgWrite]) -> Result<()> {
-        self.hold_changed_limits(new_actions(writes).flat_map(|new| &new.jobs))?;
+    pub(crate) fn lock_bounds(&mut self, writes: &[PgWrite]) -> Result<()> {
+        self.lock_changed_limits(new_actions(writes).flat_map(|new| &new.jobs))?;
         let names: Vec<String> =
             new_actions(writes).filter_map(|new| Some(new.booking.as_ref()?.name.clone())).collect();
         if names.is_empty() {
             return Ok(());
         }
-        self.budgets.hold_with_uncounted(self.session, names.into_iter())
+        self.budgets.lock_with_uncounted(self.session, names.into_iter())
     }
 }
 

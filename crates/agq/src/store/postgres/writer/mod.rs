@@ -52,7 +52,7 @@ const MAX_BYTES: usize = 8 << 20;
 /// Maximum time, in milliseconds, of the wait for a lock, because the whole batch waits.
 const LOCK_TIMEOUT_MS: &str = "500";
 /// Delay before claimants look again if another node held a limit that they needed.
-const RELOOK_DELAY: Duration = Duration::from_millis(20);
+const CLAIM_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Maximum time for which late writes are tried at a time.
 const LATE_ROUND: Duration = Duration::from_millis(50);
 /// Maximum number of attempts at a transaction that conflicts with others.
@@ -184,7 +184,7 @@ impl PgWriter {
     fn wake_waiters(&self, ready: ReadyPositions) {
         let (notifier, ready_notices) = (Arc::clone(&self.notifier), Arc::clone(&self.ready_notices));
         self.runtime.spawn(async move {
-            tokio::time::sleep(RELOOK_DELAY).await;
+            tokio::time::sleep(CLAIM_RETRY_DELAY).await;
             ready_notices.add(ready);
             notifier.announce_all();
         });
@@ -312,7 +312,7 @@ impl PgWriter {
         {
             Ok(found) => found
                 .into_iter()
-                .for_each(|(action, tally)| arrived.record(ChangeEvent::Action(Box::new(action), tally))),
+                .for_each(|(action, counts)| arrived.record(ChangeEvent::Action(Box::new(action), counts))),
             // The writes are committed even if the change events are incomplete.
             Err(error) => debug!(%error, "the changed actions could not be read for subscribers"),
         }
@@ -329,7 +329,7 @@ impl PgWriter {
         let mut txn = PgTxn::open(session, &mut self.lanes, shard, has_subscribers, reads);
         txn.keep_checked_jobs()?;
         decide(&mut txn, writes)?;
-        txn.hold_bounds(writes)?;
+        txn.lock_bounds(writes)?;
         add(&mut txn, writes)?;
         for write in &mut *writes {
             if let WriteKind::Other(other) = &mut write.work {

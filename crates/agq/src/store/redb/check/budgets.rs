@@ -28,7 +28,7 @@ impl CountedRuns {
 
     pub(super) fn check(mut self, tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
         let kind = DocumentKind::Budget.as_str();
-        for entry in tables.notes.range((kind, "")..(behind(kind).as_str(), ""))? {
+        for entry in tables.documents.range((kind, "")..(behind(kind).as_str(), ""))? {
             let (place, json) = entry?;
             let (_, name) = place.value();
             let counted = self.0.remove(name).unwrap_or_default();

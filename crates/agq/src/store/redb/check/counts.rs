@@ -52,9 +52,9 @@ impl CountedJobs {
         if !has_ended {
             *self.loads.entry(job.plan_id.into()).or_default() += 1;
         }
-        let tally = self.actions.entry(job.action_id.into()).or_default();
-        tally.jobs[status] += 1;
-        tally.last_ended_at = tally.last_ended_at.max(ended_at.filter(|_| has_ended));
+        let counts = self.actions.entry(job.action_id.into()).or_default();
+        counts.jobs[status] += 1;
+        counts.last_ended_at = counts.last_ended_at.max(ended_at.filter(|_| has_ended));
     }
 }
 
@@ -86,39 +86,39 @@ fn actions(
             let total = action.total_jobs;
             report!(found, "actions: {id} is closed, but none of its {total} jobs is left");
         }
-        match tables.tallies.get(id)?.map(|record| decode::<JobCounts>(record.value())) {
-            None => report!(found, "tallies: {id} has no tally"),
+        match tables.job_counts.get(id)?.map(|record| decode::<JobCounts>(record.value())) {
+            None => report!(found, "tallies: {id} has no counts"),
             Some(Err(_)) => report!(found, "tallies: {id} has a record that cannot be read"),
-            Some(Ok(tally)) => compare(&action, &tally, &jobs.copied().unwrap_or_default(), found),
+            Some(Ok(counts)) => compare(&action, &counts, &jobs.copied().unwrap_or_default(), found),
         }
         Ok::<_, Error>(())
     })?;
-    tables.tallies.for_each(|id, _| {
+    tables.job_counts.for_each(|id, _| {
         if tables.actions.get(id)?.is_none() {
-            report!(found, "tallies: {id} has a tally, but there is no such action");
+            report!(found, "tallies: {id} has counts, but there is no such action");
         }
         Ok(())
     })
 }
 
 /// The counts of an action still include ended jobs that retention has removed.
-fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Inconsistencies) {
+fn compare(action: &Action, counts: &JobCounts, jobs: &JobCounts, found: &mut Inconsistencies) {
     let (id, total) = (&action.action_id, action.total_jobs);
-    let sum = tally.jobs.iter().copied().fold(0, u64::saturating_add);
+    let sum = counts.jobs.iter().copied().fold(0, u64::saturating_add);
     if sum != total {
         report!(found, "tallies: {id} counts {sum} jobs, but should count {total}");
     }
     for status in STATUSES {
         let (recorded, are, word) =
-            (tally.jobs[status as usize], jobs.jobs[status as usize], status.as_str());
+            (counts.jobs[status as usize], jobs.jobs[status as usize], status.as_str());
         if recorded < are {
             report!(found, "tallies: {id} counts {recorded} {word} jobs, but should count {are} at least");
         } else if recorded > are && !status.is_ended() {
             report!(found, "tallies: {id} counts {recorded} {word} jobs, but should count {are}");
         }
     }
-    if tally.last_ended_at < jobs.last_ended_at {
-        let [recorded, last] = [tally, jobs].map(|tally| tally.last_ended_at.unwrap_or_default().0);
+    if counts.last_ended_at < jobs.last_ended_at {
+        let [recorded, last] = [counts, jobs].map(|counts| counts.last_ended_at.unwrap_or_default().0);
         report!(found, "tallies: {id} has {recorded} as the end of its last job, but one ended at {last}");
     }
 }

@@ -27,7 +27,7 @@ impl CountedStarts {
 
     pub(super) fn check(mut self, tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<()> {
         let kind = DocumentKind::Limit.as_str();
-        for entry in tables.notes.range((kind, "")..(behind(kind).as_str(), ""))? {
+        for entry in tables.documents.range((kind, "")..(behind(kind).as_str(), ""))? {
             let (place, json) = entry?;
             let (_, key) = place.value();
             let running = self.0.remove(key).unwrap_or_default();

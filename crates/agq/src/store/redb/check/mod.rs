@@ -52,7 +52,7 @@ pub(crate) fn inconsistencies(read: &Snapshot<'_>) -> Result<Vec<String>> {
     workers(&tables, &mut found)?;
     keys::check(&tables, &mut found)?;
     blobs::check(read, &mut found)?;
-    Ok(found.told())
+    Ok(found.into_lines())
 }
 
 #[derive(Default)]
@@ -70,7 +70,7 @@ impl Inconsistencies {
         }
     }
 
-    fn told(mut self) -> Vec<String> {
+    fn into_lines(mut self) -> Vec<String> {
         if self.has_more {
             self.lines.push(format!("there are more than these {MAX_LINES}"));
         }

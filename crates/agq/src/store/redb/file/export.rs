@@ -28,18 +28,18 @@ fn hand_out(snapshot: &Snapshot<'_>, sink: &mut RecordSink<'_>) -> anyhow::Resul
     let tables = Tables::open(snapshot);
     tables.plans.for_each(|_, plan| sink(ExportRecord::Plan(decode(plan)?)))?;
     tables.actions.for_each(|id, action| {
-        let tally = tables.tallies.get(id)?.map(|tally| decode(tally.value()));
-        let tally = tally.transpose()?.unwrap_or_default();
-        sink(ExportRecord::Action { action: Box::new(decode(action)?), tally })
+        let counts = tables.job_counts.get(id)?.map(|counts| decode(counts.value()));
+        let counts = counts.transpose()?.unwrap_or_default();
+        sink(ExportRecord::Action { action: Box::new(decode(action)?), counts })
     })?;
     jobs(&tables, sink)?;
     tables.paused.for_each(|queue, ()| sink(ExportRecord::Paused { queue: queue.to_owned() }))?;
     tables.workers.for_each(|id, worker| {
-        let registration = tables.registrations.get(id)?.map(|told| told.value().to_owned());
+        let registration = tables.registrations.get(id)?.map(|registration| registration.value().to_owned());
         sink(ExportRecord::Worker { worker: decode(worker)?, registration })
     })?;
     keys(&tables, sink)?;
-    tables.notes.for_each(|(kind, id), json| {
+    tables.documents.for_each(|(kind, id), json| {
         sink(ExportRecord::Note { kind: kind.to_owned(), id: id.to_owned(), json: json.to_owned() })
     })?;
     let totals = records::totals(snapshot)?;
@@ -126,9 +126,9 @@ impl WriteTxn<'_> {
             ExportRecord::Plan(plan) => {
                 self.tables.plans.insert(plan.plan_id.as_str(), encode(&plan)?.as_slice());
             }
-            ExportRecord::Action { action, tally } => {
+            ExportRecord::Action { action, counts } => {
                 self.put_action(&action)?;
-                self.put_tally(&action.action_id, tally);
+                self.put_job_counts(&action.action_id, counts);
             }
             ExportRecord::Job(stored) => self.put_stored(*stored)?,
             ExportRecord::Paused { queue } => {
@@ -155,7 +155,7 @@ impl WriteTxn<'_> {
             ExportRecord::Note { kind, id, json } => {
                 let kind = DocumentKind::parse(&kind)
                     .with_context(|| format!("{kind} is not a kind of document"))?;
-                self.put_note(kind, &id, &json);
+                self.put_document(kind, &id, &json);
             }
             ExportRecord::Totals(totals) => *self.totals_mut() = totals,
         }

@@ -11,7 +11,7 @@ use crate::store::{
     redb::{
         engine::Snapshot,
         queries::records::behind,
-        schema::{LANES, LaneKey, NOTES, QUEUE_COUNTS, Result, decode},
+        schema::{DOCUMENTS, LANES, LaneKey, QUEUE_COUNTS, Result, decode},
     },
 };
 
@@ -38,9 +38,9 @@ pub(crate) fn documents_after(
     let mut page = Vec::new();
     let (kind, first) = (kind.as_str(), format!("{after}\0"));
     let first = if after.is_empty() { "" } else { first.as_str() };
-    for entry in read.table(&NOTES).range((kind, first)..(behind(kind).as_str(), ""))?.take(limit) {
-        let (place, note) = entry?;
-        page.push((place.value().1.to_owned(), note.value().to_owned()));
+    for entry in read.table(&DOCUMENTS).range((kind, first)..(behind(kind).as_str(), ""))?.take(limit) {
+        let (place, document) = entry?;
+        page.push((place.value().1.to_owned(), document.value().to_owned()));
     }
     Ok(page)
 }

@@ -23,8 +23,8 @@ use crate::store::{
     redb::{
         engine::{Snapshot, Table},
         schema::{
-            ACTION_JOBS, ACTIONS, ENDED, HELD, INPUTS, JOBS, LANE_LENGTHS, LANES, LEASES, LaneKey, READY,
-            RESULTS, Result, TALLIES, TOTALS, WAITING, WORKERS, codec, decode,
+            ACTION_JOBS, ACTIONS, ENDED, HELD, INPUTS, JOB_COUNTS, JOBS, LANE_LENGTHS, LANES, LEASES,
+            LaneKey, READY, RESULTS, Result, TOTALS, WAITING, WORKERS, codec, decode,
         },
     },
 };
@@ -61,7 +61,7 @@ pub(crate) fn page_of<T, E: ToString>(
 
 pub(crate) fn action(read: &Snapshot<'_>, action_id: &ActionId) -> Result<Option<(Action, JobCounts)>> {
     let Some(action) = read.table(&ACTIONS).record(action_id.as_str())? else { return Ok(None) };
-    Ok(Some((action, read.table(&TALLIES).record(action_id.as_str())?.unwrap_or_default())))
+    Ok(Some((action, read.table(&JOB_COUNTS).record(action_id.as_str())?.unwrap_or_default())))
 }
 
 /// Returns a slice of the jobs of an action. Without `statuses`, the cost depends on the slice

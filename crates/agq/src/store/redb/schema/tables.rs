@@ -26,7 +26,7 @@ macro_rules! for_each_table {
             /// Action → its record.
             ACTIONS "actions" actions: &'static str => &'static [u8];
             /// Action → numbers of its jobs by status.
-            TALLIES "tallies" tallies: &'static str => &'static [u8];
+            JOB_COUNTS "tallies" job_counts: &'static str => &'static [u8];
             /// Action, index of the input → job.
             ACTION_JOBS "action_jobs" action_jobs: (&'static str, u64) => &'static str;
             /// Plan → number of its jobs that have not ended.
@@ -76,7 +76,7 @@ macro_rules! for_each_table {
             /// Key, score, member: a sorted set in its order.
             BY_SCORE "by_score" by_score: (&'static [u8], u64, &'static [u8]) => ();
             /// Kind, id → a document, JSON.
-            NOTES "notes" notes: (&'static str, &'static str) => &'static str;
+            DOCUMENTS "notes" documents: (&'static str, &'static str) => &'static str;
             /// Queue → numbers of its jobs by state.
             QUEUE_COUNTS "queue_counts" queue_counts: &'static str => &'static [u8];
         }

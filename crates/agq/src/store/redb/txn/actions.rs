@@ -52,7 +52,7 @@ impl WriteTxn<'_> {
         }
         accepted!(plan::check_unused(self.open_job_count(plan_id)?));
         self.tables.plans.remove(id);
-        if self.tables.notes.get((DocumentKind::Approval.as_str(), id))?.is_some() {
+        if self.tables.documents.get((DocumentKind::Approval.as_str(), id))?.is_some() {
             self.change_document(DocumentKind::Approval, id, &DocumentChange::Remove);
         }
         Ok(Ok(true))
@@ -88,14 +88,14 @@ impl WriteTxn<'_> {
         }
         if is_whole || !jobs.is_empty() {
             // A new action has no jobs yet, so there is no need to read its counts.
-            self.put_tally(&new.action.action_id, JobCounts::default());
+            self.put_job_counts(&new.action.action_id, JobCounts::default());
             self.arm(&new.action);
             self.append(&new.action, &new.needs, &new.terms, &jobs, now)?;
             for (kind, id, json) in &new.documents {
-                self.put_note(*kind, id, json);
+                self.put_document(*kind, id, json);
             }
             for (key, json) in &admitted.documents {
-                self.put_note(DocumentKind::Unique, key, json);
+                self.put_document(DocumentKind::Unique, key, json);
             }
             for (job_id, blobs) in new.input_blobs.iter().filter(|(job_id, _)| admitted.adds(job_id)) {
                 self.set_input_blobs(job_id, blobs)?;
@@ -148,8 +148,8 @@ impl WriteTxn<'_> {
             self.set_own_limit(new, now)?;
         }
         let count = jobs.len() as u64;
-        let tally = self.tally(&action.action_id)?.with_new(count);
-        self.put_tally(&action.action_id, tally);
+        let counts = self.counts(&action.action_id)?.with_new(count);
+        self.put_job_counts(&action.action_id, counts);
         let total_jobs = action.total_jobs + count;
         self.put_action(&Action { total_jobs, ..action.clone() })?;
         Ok(total_jobs)
@@ -163,8 +163,8 @@ impl WriteTxn<'_> {
             return Ok(Ok(()));
         }
         self.put_action(&action)?;
-        let tally = self.tally(action_id)?;
-        self.put_tally(action_id, tally);
+        let counts = self.counts(action_id)?;
+        self.put_job_counts(action_id, counts);
         Ok(Ok(()))
     }
 

@@ -46,7 +46,7 @@ impl WriteTxn<'_> {
             }
         }
         if !of_job.blobs.is_empty() {
-            self.put_note(kind, job_id.as_str(), &to_json(of_job));
+            self.put_document(kind, job_id.as_str(), &to_json(of_job));
         }
         Ok(())
     }
@@ -54,7 +54,8 @@ impl WriteTxn<'_> {
     /// Uncounts a job whose results or input are removed.
     pub(crate) fn release_blobs(&mut self, kind: DocumentKind, job_id: &JobId) -> Result<()> {
         let key = (kind.as_str(), job_id.as_str());
-        let Some(of_job) = self.tables.notes.get(key)?.map(|note| read::<JobBlobs>(note.value())) else {
+        let Some(of_job) = self.tables.documents.get(key)?.map(|document| read::<JobBlobs>(document.value()))
+        else {
             return Ok(());
         };
         for hash in of_job?.blobs {
@@ -62,17 +63,17 @@ impl WriteTxn<'_> {
                 self.put_blob(hash, &blob.released());
             }
         }
-        self.tables.notes.remove(key);
+        self.tables.documents.remove(key);
         Ok(())
     }
 
     fn blob(&self, hash: BlobHash) -> Result<Option<StoredBlob>> {
-        let note = self.tables.notes.get((DocumentKind::Blob.as_str(), hash.to_string().as_str()))?;
-        note.map(|note| read(note.value())).transpose()
+        let document = self.tables.documents.get((DocumentKind::Blob.as_str(), hash.to_string().as_str()))?;
+        document.map(|document| read(document.value())).transpose()
     }
 
     fn put_blob(&mut self, hash: BlobHash, blob: &StoredBlob) {
-        self.put_note(DocumentKind::Blob, &hash.to_string(), &to_json(blob));
+        self.put_document(DocumentKind::Blob, &hash.to_string(), &to_json(blob));
     }
 }
 

@@ -47,13 +47,13 @@ impl WriteTxn<'_> {
     }
 
     fn usage(&self, name: &str) -> Result<Usage> {
-        let note = self.tables.notes.get((DocumentKind::Budget.as_str(), name))?;
-        note.map_or(Ok(Usage::default()), |note| {
-            serde_json::from_str(note.value()).map_err(|error| Error::Corrupted(error.to_string()))
+        let document = self.tables.documents.get((DocumentKind::Budget.as_str(), name))?;
+        document.map_or(Ok(Usage::default()), |document| {
+            serde_json::from_str(document.value()).map_err(|error| Error::Corrupted(error.to_string()))
         })
     }
 
     fn put_usage(&mut self, name: &str, usage: &Usage) {
-        self.put_note(DocumentKind::Budget, name, &to_json(usage));
+        self.put_document(DocumentKind::Budget, name, &to_json(usage));
     }
 }

@@ -22,25 +22,26 @@ impl WriteTxn<'_> {
         id: &str,
         rule: &DocumentRule,
     ) -> Ruled<(), Error> {
-        let change = rule(self.tables.notes.get((kind.as_str(), id))?.as_ref().map(|note| note.value()));
+        let change =
+            rule(self.tables.documents.get((kind.as_str(), id))?.as_ref().map(|document| document.value()));
         Ok(change.map(|change| self.change_document(kind, id, &change)))
     }
 
     pub(crate) fn change_document(&mut self, kind: DocumentKind, id: &str, change: &DocumentChange) {
         match change {
             DocumentChange::Keep => {}
-            DocumentChange::Put(json) => self.put_note(kind, id, json),
-            DocumentChange::Remove => self.remove_note(kind, id),
+            DocumentChange::Put(json) => self.put_document(kind, id, json),
+            DocumentChange::Remove => self.remove_document(kind, id),
         }
     }
 
-    pub(crate) fn put_note(&mut self, kind: DocumentKind, id: &str, json: &str) {
-        self.tables.notes.insert((kind.as_str(), id), json);
+    pub(crate) fn put_document(&mut self, kind: DocumentKind, id: &str, json: &str) {
+        self.tables.documents.insert((kind.as_str(), id), json);
         self.unblock(kind, id);
     }
 
-    fn remove_note(&mut self, kind: DocumentKind, id: &str) {
-        self.tables.notes.remove((kind.as_str(), id));
+    fn remove_document(&mut self, kind: DocumentKind, id: &str) {
+        self.tables.documents.remove((kind.as_str(), id));
         self.unblock(kind, id);
     }
 
@@ -54,14 +55,14 @@ impl WriteTxn<'_> {
     }
 
     fn limit(&self, key: &str) -> Result<Limit> {
-        let note = self.tables.notes.get((DocumentKind::Limit.as_str(), key))?;
-        note.map_or(Ok(Limit::default()), |note| {
-            serde_json::from_str(note.value()).map_err(|error| Error::Corrupted(error.to_string()))
+        let document = self.tables.documents.get((DocumentKind::Limit.as_str(), key))?;
+        document.map_or(Ok(Limit::default()), |document| {
+            serde_json::from_str(document.value()).map_err(|error| Error::Corrupted(error.to_string()))
         })
     }
 
     fn put_limit(&mut self, key: &str, limit: &Limit) {
-        self.put_note(DocumentKind::Limit, key, &to_json(limit));
+        self.put_document(DocumentKind::Limit, key, &to_json(limit));
     }
 
     /// Returns which limit or budget of a lane lets its first job not start, if there is one.
@@ -105,8 +106,8 @@ impl WriteTxn<'_> {
         let unused = unused.limits.iter().filter(|(key, _)| !used.contains(key.as_str())).collect::<Vec<_>>();
         for (key, version) in unused {
             let place = (DocumentKind::Limit.as_str(), key.as_str());
-            if self.tables.notes.get(place)?.is_some_and(|note| note.value() == version) {
-                self.remove_note(DocumentKind::Limit, key);
+            if self.tables.documents.get(place)?.is_some_and(|document| document.value() == version) {
+                self.remove_document(DocumentKind::Limit, key);
             }
         }
         Ok(())
@@ -114,8 +115,8 @@ impl WriteTxn<'_> {
 
     /// Returns the jobs with a unique key that a new one is compared with.
     pub(crate) fn compared_with(&self, key: &str) -> Result<Vec<JobId>> {
-        let note = self.tables.notes.get((DocumentKind::Unique.as_str(), key))?;
-        let ids = note.map(|note| ids_in(note.value())).transpose();
+        let document = self.tables.documents.get((DocumentKind::Unique.as_str(), key))?;
+        let ids = document.map(|document| ids_in(document.value())).transpose();
         Ok(ids.map_err(|error| Error::Corrupted(error.to_string()))?.unwrap_or_default())
     }
 
@@ -136,11 +137,11 @@ impl WriteTxn<'_> {
     pub(crate) fn forget_compared(&mut self, job: &Job) -> Result<()> {
         let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.unique.as_deref()) else { return Ok(()) };
         let place = (DocumentKind::Unique.as_str(), key);
-        let known = self.tables.notes.get(place)?.map(|note| note.value().to_owned());
+        let known = self.tables.documents.get(place)?.map(|document| document.value().to_owned());
         let Some(known) = known else { return Ok(()) };
         match without(&known, &job.job_id) {
-            None => self.tables.notes.remove(place),
-            Some(rest) if rest != known => self.tables.notes.insert(place, rest.as_str()),
+            None => self.tables.documents.remove(place),
+            Some(rest) if rest != known => self.tables.documents.insert(place, rest.as_str()),
             Some(_) => {}
         }
         Ok(())

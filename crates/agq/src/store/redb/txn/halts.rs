@@ -14,7 +14,7 @@ use crate::store::{
 impl WriteTxn<'_> {
     pub(crate) fn arm(&mut self, action: &Action) {
         if action.halt.is_some() {
-            self.put_note(DocumentKind::Halt, action.action_id.as_str(), "{}");
+            self.put_document(DocumentKind::Halt, action.action_id.as_str(), "{}");
             self.cache.armed.insert(action.action_id.to_string());
         }
     }
@@ -26,10 +26,10 @@ impl WriteTxn<'_> {
             return Ok(());
         }
         let Some(action) = self.action(action_id)? else { return Ok(()) };
-        let Some(halted) = halt::halted(&action, &self.tally(action_id)?, now) else { return Ok(()) };
+        let Some(halted) = halt::halted(&action, &self.counts(action_id)?, now) else { return Ok(()) };
         self.put_action(&halted)?;
         self.disarm(id);
-        self.put_note(DocumentKind::Halted, id, "{}");
+        self.put_document(DocumentKind::Halted, id, "{}");
         self.cache.halted.insert(id.to_owned());
         self.arrived.halts = true;
         Ok(())
@@ -66,9 +66,9 @@ impl WriteTxn<'_> {
 
     pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<()> {
         let action = self.action(action_id)?;
-        let tally = self.tally(action_id)?;
+        let counts = self.counts(action_id)?;
         if action
-            .is_none_or(|action| halt::remaining_work(&action, &tally, now) == halt::RemainingWork::Settled)
+            .is_none_or(|action| halt::remaining_work(&action, &counts, now) == halt::RemainingWork::Settled)
         {
             self.forget_halt(action_id.as_str());
         }
@@ -79,13 +79,13 @@ impl WriteTxn<'_> {
     pub(crate) fn forget_halt(&mut self, id: &str) {
         self.disarm(id);
         if self.cache.halted.remove(id) {
-            self.tables.notes.remove((DocumentKind::Halted.as_str(), id));
+            self.tables.documents.remove((DocumentKind::Halted.as_str(), id));
         }
     }
 
     fn disarm(&mut self, id: &str) {
         if self.cache.armed.remove(id) {
-            self.tables.notes.remove((DocumentKind::Halt.as_str(), id));
+            self.tables.documents.remove((DocumentKind::Halt.as_str(), id));
         }
     }
 }

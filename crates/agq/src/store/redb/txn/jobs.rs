@@ -37,7 +37,7 @@ impl WriteTxn<'_> {
                 compared.extend(self.job(&other)?);
             }
             accepted!(check_only(job_id, &compared));
-            self.put_note(DocumentKind::Unique, kind, job_id.as_str());
+            self.put_document(DocumentKind::Unique, kind, job_id.as_str());
         }
         if let Some(results) = results {
             accepted!(self.check_blobs(&results.blobs)?);

@@ -167,12 +167,12 @@ impl Lanes {
     pub(crate) fn with_jobs_for(
         &self,
         queue: &str,
-        abilities: &agenix_rules::capability::Abilities,
+        capabilities: &agenix_rules::capability::ClaimantCapabilities,
     ) -> Vec<u32> {
         if self.paused.contains(queue) {
             return Vec::new();
         }
-        let is_for = |lane: &Lane| lane.key.queue == queue && abilities.cover(&lane.key.needs);
+        let is_for = |lane: &Lane| lane.key.queue == queue && capabilities.cover(&lane.key.needs);
         let filled = self.lanes.iter().filter(|(_, lane)| lane.ready > 0 && is_for(lane));
         filled.map(|(number, _)| *number).collect()
     }

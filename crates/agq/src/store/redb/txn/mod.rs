@@ -45,7 +45,7 @@ pub(super) struct WriteTxn<'t> {
     has_subscribers: bool,
     /// Queues whose counts have changed.
     changed_counts: BTreeSet<String>,
-    changed_tallies: BTreeMap<ActionId, JobCounts>,
+    changed_job_counts: BTreeMap<ActionId, JobCounts>,
     changed_loads: BTreeMap<PlanId, i64>,
     has_new_totals: bool,
     /// Number of jobs of halted actions that claims have cancelled.
@@ -70,7 +70,7 @@ impl<'t> WriteTxn<'t> {
             arrived: BatchEvents::default(),
             has_subscribers,
             changed_counts: BTreeSet::new(),
-            changed_tallies: BTreeMap::new(),
+            changed_job_counts: BTreeMap::new(),
             changed_loads: BTreeMap::new(),
             has_new_totals: false,
             withdrawn: 0,
@@ -78,12 +78,12 @@ impl<'t> WriteTxn<'t> {
     }
 
     pub(super) fn close(mut self) -> Result<CommittedTxn> {
-        for (action_id, tally) in &self.changed_tallies {
-            self.tables.tallies.insert(action_id.as_str(), encode(tally)?.as_slice());
+        for (action_id, counts) in &self.changed_job_counts {
+            self.tables.job_counts.insert(action_id.as_str(), encode(counts)?.as_slice());
             if self.has_subscribers
                 && let Some(action) = self.tables.actions.record(action_id.as_str())?
             {
-                self.arrived.record(ChangeEvent::Action(Box::new(action), *tally));
+                self.arrived.record(ChangeEvent::Action(Box::new(action), *counts));
             }
         }
         for (plan_id, by) in &self.changed_loads {
@@ -165,14 +165,14 @@ impl<'t> WriteTxn<'t> {
         }
         let starts = job.starts_since(Some(before));
         if before.status() != job.status() {
-            let tally = self.tally(&job.action_id)?.moved(before.status(), job.status(), job.ended_at);
-            self.put_tally(&job.action_id, tally.with_started(starts));
+            let counts = self.counts(&job.action_id)?.moved(before.status(), job.status(), job.ended_at);
+            self.put_job_counts(&job.action_id, counts.with_started(starts));
             if let Some(ended_at) = job.ended_at.filter(|_| job.is_ended()) {
                 self.halt_if_met(&job.action_id, ended_at)?;
             }
         } else if starts != 0 {
-            let tally = self.tally(&job.action_id)?.with_started(starts);
-            self.put_tally(&job.action_id, tally);
+            let counts = self.counts(&job.action_id)?.with_started(starts);
+            self.put_job_counts(&job.action_id, counts);
         }
         Ok(())
     }
@@ -214,21 +214,21 @@ impl<'t> WriteTxn<'t> {
 
     /// Removes an action that has no jobs left.
     pub(super) fn remove_action(&mut self, action_id: &ActionId) {
-        self.changed_tallies.remove(action_id);
-        self.tables.tallies.remove(action_id.as_str());
+        self.changed_job_counts.remove(action_id);
+        self.tables.job_counts.remove(action_id.as_str());
         self.tables.actions.remove(action_id.as_str());
         self.forget_halt(action_id.as_str());
     }
 
-    pub(super) fn tally(&self, action_id: &ActionId) -> Result<JobCounts> {
-        match self.changed_tallies.get(action_id) {
-            Some(tally) => Ok(*tally),
-            None => Ok(self.tables.tallies.record(action_id.as_str())?.unwrap_or_default()),
+    pub(super) fn counts(&self, action_id: &ActionId) -> Result<JobCounts> {
+        match self.changed_job_counts.get(action_id) {
+            Some(counts) => Ok(*counts),
+            None => Ok(self.tables.job_counts.record(action_id.as_str())?.unwrap_or_default()),
         }
     }
 
-    pub(super) fn put_tally(&mut self, action_id: &ActionId, tally: JobCounts) {
-        self.changed_tallies.insert(action_id.clone(), tally);
+    pub(super) fn put_job_counts(&mut self, action_id: &ActionId, counts: JobCounts) {
+        self.changed_job_counts.insert(action_id.clone(), counts);
     }
 
     fn unindex(&mut self, before: &Job, job: &Job) {

@@ -30,7 +30,7 @@ impl CachedQuantities {
     }
 
     fn placement(&self, claimant: &Claimant) -> Placement {
-        let offered = claimant.abilities.offered().cloned().unwrap_or_default();
+        let offered = claimant.capabilities.offered().cloned().unwrap_or_default();
         Placement::new(offered, self.used.get(&*claimant.holder).cloned().unwrap_or_default())
     }
 

@@ -31,7 +31,7 @@ impl WriteTxn<'_> {
 
     pub(crate) fn forget_worker(&mut self, worker_id: &WorkerId, seen_before: Timestamp) -> Result<bool> {
         let known = self.tables.workers.record(worker_id.as_str())?;
-        let is_old = |worker: &Worker| worker.standing == Liveness::Dead && worker.last_seen_at < seen_before;
+        let is_old = |worker: &Worker| worker.liveness == Liveness::Dead && worker.last_seen_at < seen_before;
         // The worker may have reconnected since the caller selected it.
         if known.is_some_and(|worker| is_old(&worker)) { self.remove_worker(worker_id) } else { Ok(false) }
     }

@@ -33,8 +33,8 @@ impl WriterCache {
         let numbers = snapshot.table(&KEY_NUMBERS);
         let last = numbers.range_back::<u64>(..)?.next().transpose()?;
         let noted = |kind| {
-            let notes = documents::documents(snapshot, kind)?;
-            Ok::<_, Error>(notes.into_iter().map(|(id, _)| id).collect())
+            let documents = documents::documents(snapshot, kind)?;
+            Ok::<_, Error>(documents.into_iter().map(|(id, _)| id).collect())
         };
         Ok(Self {
             lanes: Lanes::load(snapshot)?,

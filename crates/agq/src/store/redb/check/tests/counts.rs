@@ -14,7 +14,7 @@ use crate::store::{
     redb::schema::{
         codec::encode,
         index_keys::LaneKey,
-        tables::{ACTIONS, JOBS, LANE_LENGTHS, LANES, NOTES, PLAN_LOADS, TALLIES, TOTALS},
+        tables::{ACTIONS, DOCUMENTS, JOB_COUNTS, JOBS, LANE_LENGTHS, LANES, PLAN_LOADS, TOTALS},
     },
 };
 
@@ -57,7 +57,7 @@ async fn check_reports_wrong_lanes_and_plan_loads() {
 async fn check_reports_wrong_limits() {
     let limit = |active: u64| {
         let json = to_json(&Limit { active, ..Limit::default() });
-        tampered(move |t| put(t, NOTES, (DocumentKind::Limit.as_str(), "k"), json.as_str()))
+        tampered(move |t| put(t, DOCUMENTS, (DocumentKind::Limit.as_str(), "k"), json.as_str()))
     };
     let none: [&str; 0] = [];
     assert_eq!(limit(0).await, none);
@@ -71,23 +71,23 @@ async fn check_reports_wrong_limits() {
 }
 
 #[tokio::test]
-async fn check_reports_wrong_tallies_and_totals() {
-    let tally = |id: &'static str, alter: fn(&mut JobCounts)| {
-        tampered(move |t| edit::<JobCounts>(t, TALLIES, id, alter))
+async fn check_reports_wrong_job_counts_and_totals() {
+    let counts = |id: &'static str, alter: fn(&mut JobCounts)| {
+        tampered(move |t| edit::<JobCounts>(t, JOB_COUNTS, id, alter))
     };
-    let reported = tally("a", |tally| (tally.jobs[0], tally.jobs[1]) = (1, 2)).await;
+    let reported = counts("a", |counts| (counts.jobs[0], counts.jobs[1]) = (1, 2)).await;
     let moved = [
         "tallies: a counts 1 pending jobs, but should count 2 at least",
         "tallies: a counts 2 running jobs, but should count 1",
     ];
     assert_eq!(reported, moved);
-    let reported = tally("old", |tally| tally.jobs[5] += 1).await;
+    let reported = counts("old", |counts| counts.jobs[5] += 1).await;
     assert_eq!(reported, ["tallies: old counts 3 jobs, but should count 2"]);
-    let reported = tally("old", |tally| tally.last_ended_at = Some(Timestamp(5))).await;
+    let reported = counts("old", |counts| counts.last_ended_at = Some(Timestamp(5))).await;
     assert_eq!(reported, ["tallies: old has 5 as the end of its last job, but one ended at 30"]);
-    assert_eq!(tampered(|t| cut(t, TALLIES, "a")).await, ["tallies: a has no tally"]);
-    let reported = tampered(|t| write(t, TALLIES, "x", &JobCounts::default())).await;
-    assert_eq!(reported, ["tallies: x has a tally, but there is no such action"]);
+    assert_eq!(tampered(|t| cut(t, JOB_COUNTS, "a")).await, ["tallies: a has no counts"]);
+    let reported = tampered(|t| write(t, JOB_COUNTS, "x", &JobCounts::default())).await;
+    assert_eq!(reported, ["tallies: x has counts, but there is no such action"]);
 
     let totals = |alter: fn(&mut Totals)| tampered(move |t| edit::<Totals>(t, TOTALS, "totals", alter));
     let reported = totals(|totals| totals.now[3] = 1).await;
@@ -104,7 +104,12 @@ async fn check_reports_a_closed_action_without_jobs() {
         tampered(move |t| {
             let action = Action::new("x".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
             write(t, ACTIONS, "x", &Action { is_open, total_jobs, ..action });
-            write(t, TALLIES, "x", &JobCounts { jobs: [0, 0, total_jobs, 0, 0, 0], ..JobCounts::default() });
+            write(
+                t,
+                JOB_COUNTS,
+                "x",
+                &JobCounts { jobs: [0, 0, total_jobs, 0, 0, 0], ..JobCounts::default() },
+            );
         })
     };
     assert_eq!(reported(true, 2).await, [""; 0]);

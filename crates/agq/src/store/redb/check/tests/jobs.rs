@@ -10,8 +10,8 @@ use super::{cut, edit, put, read, tampered};
 use crate::store::{
     Totals,
     redb::schema::tables::{
-        ACTION_JOBS, ACTIONS, ENDED, HELD, INPUTS, JOBS, LANE_LENGTHS, LEASES, PLANS, QUEUE_COUNTS, READY,
-        RESULTS, TALLIES, TOTALS, WAITING,
+        ACTION_JOBS, ACTIONS, ENDED, HELD, INPUTS, JOB_COUNTS, JOBS, LANE_LENGTHS, LEASES, PLANS,
+        QUEUE_COUNTS, READY, RESULTS, TOTALS, WAITING,
     },
 };
 
@@ -106,7 +106,7 @@ async fn check_reports_jobs_with_missing_parts() {
     .await;
     let without_action = [
         "actions: old-1 belongs to old, but there is no such action",
-        "tallies: old has a tally, but there is no such action",
+        "tallies: old has counts, but there is no such action",
     ];
     assert_eq!(tampered(|t| cut(t, ACTIONS, "old")).await, without_action);
     let too_many =
@@ -138,7 +138,7 @@ async fn check_accepts_a_retried_job_without_a_plan() {
         cut(t, HELD, ("w1", "a-0"));
         cut(t, WAITING, (1020, "a-2"));
         put(t, LANE_LENGTHS, 0, (3, 5));
-        edit(t, TALLIES, "a", |tally: &mut JobCounts| tally.jobs = [3, 0, 1, 0, 0, 0]);
+        edit(t, JOB_COUNTS, "a", |counts: &mut JobCounts| counts.jobs = [3, 0, 1, 0, 0, 0]);
         edit(t, TOTALS, "totals", |totals: &mut Totals| totals.now = [4, 0, 1, 0, 0, 1]);
         edit(t, QUEUE_COUNTS, "ready", |counts: &mut [u64; 8]| *counts = [0, 0, 3, 0, 1, 0, 1, 0]);
     });

@@ -13,7 +13,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::Action,
-    capability::{Abilities, Needs},
+    capability::{ClaimantCapabilities, Needs},
     job::{self, Job, JobParams, NewJob},
     worker::{self, Worker},
 };
@@ -30,7 +30,7 @@ use crate::store::{
         schema::{
             codec::{decode, encode},
             tables::{
-                ACTIONS, Definition, FORMAT, JOBS, META, PAUSED, PLANS, REGISTRATIONS, RESULTS, TALLIES,
+                ACTIONS, Definition, FORMAT, JOB_COUNTS, JOBS, META, PAUSED, PLANS, REGISTRATIONS, RESULTS,
                 TOTALS, WORKERS,
             },
         },
@@ -82,7 +82,7 @@ fn claimant(holder: &str) -> Claimant {
     let queues = Arc::new(["ready".to_owned()]);
     Claimant {
         holder: holder.into(),
-        abilities: Arc::new(Abilities::Anything),
+        capabilities: Arc::new(ClaimantCapabilities::Anything),
         queues,
         share_terms: Arc::default(),
         visibility_ms: None,
@@ -207,7 +207,7 @@ async fn check_reports_unreadable_and_misplaced_records() {
     assert_eq!(reported.await, ["actions: x has the record of a"]);
     let reported = tampered(|t| write(t, PLANS, "x", &read::<StoredPlan>(t, PLANS, "p")));
     assert_eq!(reported.await, ["plans: x has the record of p"]);
-    let reported = tampered(|t| put(t, TALLIES, "a", b"?".as_slice()));
+    let reported = tampered(|t| put(t, JOB_COUNTS, "a", b"?".as_slice()));
     assert_eq!(reported.await, ["tallies: a has a record that cannot be read"]);
     let reported = tampered(|t| put(t, TOTALS, "totals", b"?".as_slice()));
     assert_eq!(reported.await, ["totals: the record cannot be read"]);

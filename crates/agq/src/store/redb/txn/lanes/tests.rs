@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use agenix_protocol::ids::JobId;
-use agenix_rules::capability::{Abilities, Needs};
+use agenix_rules::capability::{ClaimantCapabilities, Needs};
 use proptest::prelude::*;
 
 use super::{LaneKey, LaneTurn, Lanes, MAX_HEADS};
@@ -76,7 +76,7 @@ fn lane_stays_if_a_batch_replaces_its_last_job() {
         lanes.add_ready(0, (0, 1), &job((0, 1)));
     });
     for WriterCache { lanes, .. } in [&cache, &load(&database)] {
-        assert_eq!(lanes.with_jobs_for("a", &Abilities::Anything), [0]);
+        assert_eq!(lanes.with_jobs_for("a", &ClaimantCapabilities::Anything), [0]);
     }
 }
 

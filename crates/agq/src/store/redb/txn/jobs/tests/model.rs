@@ -9,7 +9,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::Action,
     budget::{Booking, Budget, JobBudget, Usage},
-    capability::{Abilities, Needs},
+    capability::{ClaimantCapabilities, Needs},
     job::{self, JobOverrides, JobParams, JobState, NewJob, Ojs, ReportedFailure, Reporter},
     limit::{Limit, LimitTerms},
 };
@@ -126,7 +126,7 @@ impl WriteTxn<'_> {
     /// Returns the job that a look at every lane finds.
     fn scan_for(&self, claimant: &Claimant, now: Timestamp) -> Option<JobId> {
         claimant.queues.iter().find_map(|queue| {
-            let lanes = self.cache.lanes.with_jobs_for(queue, &claimant.abilities);
+            let lanes = self.cache.lanes.with_jobs_for(queue, &claimant.capabilities);
             let first = |lane: u32| {
                 let mut rows = self.tables.ready.range((lane, 0, 0)..=(lane, u8::MAX, u64::MAX)).unwrap();
                 let (turn, job_id) = rows.next()?.unwrap();
@@ -145,7 +145,7 @@ impl WriteTxn<'_> {
 
     fn lets_start(&self, lane: u32, first: &JobId, now: Timestamp) -> bool {
         let note = |kind: DocumentKind, id: &str| {
-            self.tables.notes.get((kind.as_str(), id)).unwrap().map(|note| note.value().to_owned())
+            self.tables.documents.get((kind.as_str(), id)).unwrap().map(|note| note.value().to_owned())
         };
         let limit = self.cache.lanes.needs_of(lane).and_then(|needs| needs.limit.clone());
         let limit = limit.and_then(|key| note(DocumentKind::Limit, &key));
@@ -162,7 +162,7 @@ impl WriteTxn<'_> {
 pub(super) struct Model {
     database: Versions,
     cache: WriterCache,
-    classes: [Arc<Abilities>; 4],
+    classes: [Arc<ClaimantCapabilities>; 4],
     now: Timestamp,
     actions: u64,
     jobs: Vec<JobId>,
@@ -171,7 +171,7 @@ pub(super) struct Model {
 
 impl Model {
     pub(super) fn new() -> Self {
-        let worker = |commands: &[&str]| Abilities::Worker {
+        let worker = |commands: &[&str]| ClaimantCapabilities::Worker {
             commands: commands.iter().map(|command| (*command).to_owned()).collect(),
             tags: serde_json::Map::new(),
             profiles: None,
@@ -179,7 +179,8 @@ impl Model {
         };
         let database = migrations::in_memory();
         let cache = WriterCache::load(&database.snapshot()).unwrap();
-        let classes = [Abilities::Anything, worker(&["x"]), worker(&["y"]), worker(&[])].map(Arc::new);
+        let classes =
+            [ClaimantCapabilities::Anything, worker(&["x"]), worker(&["y"]), worker(&[])].map(Arc::new);
         let now = Timestamp(50 * HOUR_MS);
         let mut model =
             Self { database, cache, classes, now, actions: 0, jobs: Vec::new(), running: Vec::new() };
@@ -256,7 +257,7 @@ impl Model {
     pub(super) fn claim(&mut self, class: usize, queues: &[usize]) -> Result<(), TestCaseError> {
         let claimant = Claimant {
             holder: "w".into(),
-            abilities: Arc::clone(&self.classes[class]),
+            capabilities: Arc::clone(&self.classes[class]),
             queues: queues.iter().map(|queue| QUEUES[*queue].to_owned()).collect(),
             share_terms: Arc::default(),
             visibility_ms: None,

@@ -31,33 +31,33 @@ macro_rules! locking {
     };
 }
 
-const WAIT: PreparedStatement = locking!("agq_hold_notes", " FOR UPDATE");
-const FAIL: PreparedStatement = locking!("agq_hold_notes_nowait", " FOR UPDATE NOWAIT");
-const FREE: PreparedStatement = locking!("agq_hold_free_notes", " FOR UPDATE SKIP LOCKED");
+const WAIT: PreparedStatement = locking!("agq_lock_documents", " FOR UPDATE");
+const FAIL: PreparedStatement = locking!("agq_lock_documents_nowait", " FOR UPDATE NOWAIT");
+const FREE: PreparedStatement = locking!("agq_lock_free_documents", " FOR UPDATE SKIP LOCKED");
 
 /// Statement that inserts those of the given documents that do not exist. It leaves existing ones
 /// out first. Otherwise `ON CONFLICT` would wait for the transaction that changes such a document,
 /// and the lock of the document would wait once more.
 pub(crate) const MAKE: PreparedStatement = PreparedStatement {
-    name: "agq_make_notes",
+    name: "agq_make_documents",
     sql: "INSERT INTO agq.notes (kind, id, json) SELECT $1::text, n.id, $3::text FROM unnest($2::text[]) AS n (id) \
          WHERE (SELECT true FROM agq.notes AS o WHERE o.kind = $1 AND o.id = n.id) IS NULL ORDER BY n.id ON CONFLICT DO NOTHING",
 };
 
 /// Query for the ids of those of the given documents that exist.
 const IDS: PreparedStatement = PreparedStatement {
-    name: "agq_note_ids",
+    name: "agq_document_ids",
     sql: "SELECT id FROM agq.notes WHERE kind = $1::text AND id = ANY ($2::text[])",
 };
 
 /// Query for documents without their locks.
 pub(crate) const EXISTING: PreparedStatement = PreparedStatement {
-    name: "agq_notes",
+    name: "agq_documents",
     sql: "SELECT id, json FROM agq.notes WHERE kind = $1::text AND id = ANY ($2::text[])",
 };
 
 const PUT: PreparedStatement = PreparedStatement {
-    name: "agq_put_notes",
+    name: "agq_put_documents",
     sql: "INSERT INTO agq.notes (kind, id, json) SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) \
          ON CONFLICT (kind, id) DO UPDATE SET json = EXCLUDED.json",
 };
@@ -111,9 +111,9 @@ pub(crate) enum OnLocked {
     Fail,
 }
 
-pub(crate) struct HeldRows<T> {
+pub(crate) struct LockedRows<T> {
     kind: DocumentKind,
-    held: BTreeMap<String, T>,
+    locked: BTreeMap<String, T>,
     changed: BTreeSet<String>,
     /// Ends that documents do not count, by the ids of the documents.
     ended: BTreeMap<String, u64>,
@@ -121,11 +121,11 @@ pub(crate) struct HeldRows<T> {
     pub(crate) has_passed_over: bool,
 }
 
-impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
+impl<T: Default + Serialize + DeserializeOwned> LockedRows<T> {
     pub(crate) fn new(kind: DocumentKind) -> Self {
         Self {
             kind,
-            held: BTreeMap::new(),
+            locked: BTreeMap::new(),
             changed: BTreeSet::new(),
             ended: BTreeMap::new(),
             has_passed_over: false,
@@ -133,11 +133,11 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.locked.is_empty()
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&T> {
-        self.held.get(key)
+        self.locked.get(key)
     }
 
     /// Returns the number of ends that a locked document does not count.
@@ -147,7 +147,7 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
 
     /// Adds ends that a locked document does not count.
     pub(crate) fn add_ended(&mut self, key: &str, count: u64) {
-        if self.held.contains_key(key) {
+        if self.locked.contains_key(key) {
             *self.ended.entry(key.to_owned()).or_default() += count;
         }
     }
@@ -157,34 +157,34 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
     ///
     /// A transaction that already holds some does not wait, because the holder of the missing ones
     /// may wait for those. The transaction then fails, and the writer retries the writes in parts.
-    pub(crate) fn hold(
+    pub(crate) fn lock(
         &mut self,
         session: &DatabaseSession,
         keys: impl Iterator<Item = String>,
         on_locked: OnLocked,
     ) -> Result<()> {
-        self.hold_with_free(session, keys, on_locked, BTreeSet::new())
+        self.lock_with_free(session, keys, on_locked, BTreeSet::new())
     }
 
     /// Locks those of `keys` that no other transaction holds at this moment.
-    pub(crate) fn hold_free(&mut self, session: &DatabaseSession, keys: BTreeSet<String>) -> Result<()> {
-        self.hold_with_free(session, std::iter::empty(), OnLocked::Fail, keys)
+    pub(crate) fn lock_free(&mut self, session: &DatabaseSession, keys: BTreeSet<String>) -> Result<()> {
+        self.lock_with_free(session, std::iter::empty(), OnLocked::Fail, keys)
     }
 
-    /// Locks `keys` as [`Self::hold`] does, and then `free` as [`Self::hold_free`] does.
-    pub(crate) fn hold_with_free(
+    /// Locks `keys` as [`Self::lock`] does, and then `free` as [`Self::lock_free`] does.
+    pub(crate) fn lock_with_free(
         &mut self,
         session: &DatabaseSession,
         keys: impl Iterator<Item = String>,
         on_locked: OnLocked,
         mut free: BTreeSet<String>,
     ) -> Result<()> {
-        let missing: BTreeSet<String> = keys.filter(|key| !self.held.contains_key(key)).collect();
-        free.retain(|key| !self.held.contains_key(key) && !missing.contains(key));
+        let missing: BTreeSet<String> = keys.filter(|key| !self.locked.contains_key(key)).collect();
+        free.retain(|key| !self.locked.contains_key(key) && !missing.contains(key));
         let missing: Vec<String> = missing.into_iter().collect();
         let (mut round_trip, mut places) = (RoundTrip::default(), Vec::new());
         if !missing.is_empty() {
-            let may_wait = self.held.is_empty() && on_locked == OnLocked::Wait;
+            let may_wait = self.locked.is_empty() && on_locked == OnLocked::Wait;
             round_trip.call(&MAKE, making::<T>(self.kind, &missing));
             let lock = if may_wait { &WAIT } else { &FAIL };
             places.push(round_trip.call(lock, naming(self.kind, missing.clone())));
@@ -204,33 +204,33 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
         }
         // A document that was removed between the two statements has no row to lock. The retry
         // creates it again.
-        if !missing.iter().all(|key| self.held.contains_key(key)) {
+        if !missing.iter().all(|key| self.locked.contains_key(key)) {
             return Err(Error::RowNotFound);
         }
-        free.retain(|key| !self.held.contains_key(key));
+        free.retain(|key| !self.locked.contains_key(key));
         let Some(existing) = existing.and_then(|place| answers.get(place)) else { return Ok(()) };
         let existing = existing.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<String>>>()?;
         self.has_passed_over |= free.iter().any(|key| existing.contains(key));
-        self.hold_absent(session, free.into_iter().filter(|key| !existing.contains(key)).collect())
+        self.lock_absent(session, free.into_iter().filter(|key| !existing.contains(key)).collect())
     }
 
     /// Creates documents, and locks them.
-    fn hold_absent(&mut self, session: &DatabaseSession, absent: Vec<String>) -> Result<()> {
+    fn lock_absent(&mut self, session: &DatabaseSession, absent: Vec<String>) -> Result<()> {
         if absent.is_empty() {
             return Ok(());
         }
         // An absent row cannot be locked.
         make::<T>(session, self.kind, &absent)?;
-        self.lock_free(session, absent)
+        self.lock_existing(session, absent)
     }
 
-    fn lock_free(&mut self, session: &DatabaseSession, keys: Vec<String>) -> Result<()> {
+    fn lock_existing(&mut self, session: &DatabaseSession, keys: Vec<String>) -> Result<()> {
         self.add(&session.rows(FREE.query(naming(self.kind, keys)))?)
     }
 
     /// Adds locked documents.
     fn add(&mut self, rows: &[PgRow]) -> Result<()> {
-        self.held.extend(documents_in(rows)?);
+        self.locked.extend(documents_in(rows)?);
         for row in rows {
             if let Some(ended) = row.try_get("ended")? {
                 self.ended.insert(row.try_get("id")?, sql_types::count(ended));
@@ -241,7 +241,7 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
 
     /// Changes a locked document. Returns false if it is not locked.
     pub(crate) fn change(&mut self, key: &str, change: impl FnOnce(&T) -> T) -> bool {
-        let Some(document) = self.held.get_mut(key) else { return false };
+        let Some(document) = self.locked.get_mut(key) else { return false };
         *document = change(document);
         self.changed.insert(key.to_owned());
         true
@@ -250,7 +250,7 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
     /// Replaces a locked document if `json` is its new text, which another statement writes.
     pub(crate) fn replace(&mut self, kind: DocumentKind, key: &str, json: &str) {
         if kind == self.kind
-            && let Some(document) = self.held.get_mut(key)
+            && let Some(document) = self.locked.get_mut(key)
             && let Ok(new) = serde_json::from_str(json)
         {
             *document = new;
@@ -260,7 +260,7 @@ impl<T: Default + Serialize + DeserializeOwned> HeldRows<T> {
     /// Moves the changed documents to `writes`.
     pub(crate) fn take_changed(&mut self, writes: &mut DocumentWrites) {
         for key in std::mem::take(&mut self.changed) {
-            let json = self.held.get(&key).map(to_json).unwrap_or_default();
+            let json = self.locked.get(&key).map(to_json).unwrap_or_default();
             writes.put(self.kind, key, json);
         }
     }

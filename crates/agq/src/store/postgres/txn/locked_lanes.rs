@@ -9,27 +9,27 @@ use crate::store::postgres::{
     txn::PgTxn,
 };
 
-pub(crate) const HOLD_LANES: PreparedStatement = PreparedStatement {
-    name: "agq_hold_lanes",
+pub(crate) const LOCK_LANES: PreparedStatement = PreparedStatement {
+    name: "agq_lock_lanes",
     sql: "SELECT lane FROM agq.lanes WHERE lane = ANY ($1::integer[]) ORDER BY lane FOR KEY SHARE",
 };
 
 /// Fails if a lane is missing. A lane without jobs may have been removed meanwhile, and the retry
 /// creates it again.
-pub(crate) fn check_held(rows: &[PgRow], wanted: usize) -> Result<()> {
+pub(crate) fn check_locked(rows: &[PgRow], wanted: usize) -> Result<()> {
     if rows.len() == wanted { Ok(()) } else { Err(Error::RowNotFound) }
 }
 
 impl PgTxn<'_> {
     /// Holds those of `lanes` that the transaction does not hold yet.
-    pub(crate) fn hold_lanes(&mut self, lanes: impl Iterator<Item = i32>) -> Result<()> {
-        let missing: BTreeSet<i32> = lanes.filter(|lane| !self.reads.held_lanes.contains(lane)).collect();
+    pub(crate) fn lock_lanes(&mut self, lanes: impl Iterator<Item = i32>) -> Result<()> {
+        let missing: BTreeSet<i32> = lanes.filter(|lane| !self.reads.locked_lanes.contains(lane)).collect();
         if missing.is_empty() {
             return Ok(());
         }
         let numbers = Param::Integers(missing.iter().copied().collect());
-        check_held(&self.session.rows(HOLD_LANES.query(vec![numbers]))?, missing.len())?;
-        self.reads.held_lanes.extend(missing);
+        check_locked(&self.session.rows(LOCK_LANES.query(vec![numbers]))?, missing.len())?;
+        self.reads.locked_lanes.extend(missing);
         Ok(())
     }
 }
