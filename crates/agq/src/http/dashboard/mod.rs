@@ -43,7 +43,31 @@ use crate::{
 };
 
 const PAGE: &str = include_str!("index.html");
-const SCRIPT: &str = include_str!("app.js");
+/// The script of the page, which uses no framework. Its files share one scope. A constant that a
+/// file reads while the script loads is in that file or in a file before it.
+const SCRIPT: &str = concat!(
+    "'use strict';\n",
+    include_str!("scripts/drawing.js"),
+    include_str!("scripts/hidden_characters.js"),
+    include_str!("scripts/formatting.js"),
+    include_str!("scripts/state.js"),
+    include_str!("scripts/api.js"),
+    include_str!("scripts/controls.js"),
+    include_str!("scripts/components.js"),
+    include_str!("scripts/throughput.js"),
+    include_str!("scripts/views/overview.js"),
+    include_str!("scripts/views/approvals.js"),
+    include_str!("scripts/views/action.js"),
+    include_str!("scripts/views/job.js"),
+    include_str!("scripts/views/task_results.js"),
+    include_str!("scripts/views/workers.js"),
+    include_str!("scripts/views/dead.js"),
+    include_str!("scripts/views/login.js"),
+    include_str!("scripts/navigation.js"),
+    include_str!("scripts/event_stream.js"),
+    include_str!("scripts/session.js"),
+    include_str!("scripts/start.js"),
+);
 const STREAM: &str = include_str!("stream.js");
 const STYLE: &str = include_str!("style.css");
 
