@@ -9,7 +9,8 @@ const ENDED = ['completed', 'failed', 'dead', 'cancelled'];
 const STATUSES = ['pending', 'running', ...ENDED];
 const RETRIED = ['failed', 'dead', 'cancelled'];
 
-// The roles are said again, for on a phone the rows become blocks, which are no table to some browsers.
+// The roles are repeated, because on a phone the rows become blocks, which some browsers do not treat
+// as a table.
 function table(label, columns, rows) {
   return h('table', { role: 'table', 'aria-label': label },
     h('thead', { role: 'rowgroup' }, h('tr', { role: 'row' },

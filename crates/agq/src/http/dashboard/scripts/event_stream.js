@@ -62,7 +62,8 @@ function heard({ kind, data }) {
   }
 }
 
-// The answer was no stream, so the browser gives up: the session has ended, or something between us and agq refuses.
+// The answer was no stream, so the browser gives up: the session has ended, or a proxy between the
+// browser and agq refuses the request.
 async function closed(events) {
   try {
     const user = await ask('session');

@@ -8,7 +8,8 @@ function totals(sums) {
   while (state.points.length > 0 && state.points[0][0] < sums.at - 3700e3) state.points.shift();
 }
 
-// How many jobs completed and failed from one time to another: of each step between two points as much as lies within.
+// Returns the numbers of jobs that completed and failed from one time to another. A step between two
+// points counts by the share of it that lies between these times.
 function between(from, to) {
   const sum = [0, 0];
   for (let n = 1; n < state.points.length; n += 1) {

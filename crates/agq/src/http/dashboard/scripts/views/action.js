@@ -10,7 +10,8 @@ const actionView = {
     const action = parse(reply(first));
     if (action === null) return { action };
     const ids = reply(list);
-    // Jobs that ended stay as they are unless a user retries them: they are asked for again only now and then.
+    // Jobs that ended stay as they are unless a user retries them, so they are requested again only
+    // every 20 seconds.
     const stale = (job) => !job || Date.now() - job.asked > 20000 || status && job.status !== status;
     const asked = ids.filter((job) => stale(state.ended.get(job)));
     if (!state.plans.has(action.plan_id)) asked.push(null);

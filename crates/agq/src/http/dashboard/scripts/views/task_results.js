@@ -27,7 +27,8 @@ async function loadEnds(id, tasks, signal) {
   }
 }
 
-// Returns the text of an output from an offset on, or why there is none; nothing if the next refresh asks again.
+// Returns the text of an output from an offset on, or the problem that prevents it. Returns null if
+// the next refresh requests it again.
 async function endOf(path, from, signal) {
   let response;
   try {
