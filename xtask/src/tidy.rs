@@ -3,6 +3,7 @@
 mod code_paths;
 mod comments;
 mod features;
+mod type_names;
 mod vocabulary;
 
 use std::{fs, path::Path, process::Command};
@@ -46,6 +47,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     faults.extend(not_in_the_book(&files));
     faults.extend(code_paths::faults(&files));
     faults.extend(comments::opening_faults(&files));
+    faults.extend(type_names::faults(&files));
     faults.extend(features::faults()?);
     if !faults.is_empty() {
         bail!("{} things are untidy:\n  {}", faults.len(), faults.join("\n  "));
@@ -151,7 +153,7 @@ mod tests {
     use super::faults_of;
 
     #[test]
-    fn a_page_that_is_not_in_the_book_is_named() {
+    fn page_that_is_not_in_the_book_is_reported() {
         let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
         let files =
             [file("docs/SUMMARY.md", "- [A](a.md)"), file("docs/a.md", ""), file("docs/adr/1.md", "")];
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_untidy_is_named_with_its_place() {
+    fn untidy_lines_are_reported_with_their_places() {
         assert_eq!(faults_of("a.rs", "//! x\n"), [""; 0]);
         assert_eq!(
             faults_of("a.rs", "fn a() {}"),

@@ -1,6 +1,6 @@
 // The plans of the overview that wait for approval.
 
-// The most plans whose tasks are fetched for the table.
+// Maximum number of plans whose tasks are fetched for the table.
 const MAX_APPROVALS = 20;
 
 // Returns the approvals that wait, each with its plan. A plan with another digest than the approval
