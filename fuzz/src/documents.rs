@@ -10,7 +10,7 @@ use agenix_protocol::{
     template,
     time::Timestamp,
 };
-use agenix_rules::{action, capability::Abilities, plan, rejection::Rejection, worker};
+use agenix_rules::{action, capability::ClaimantCapabilities, plan, rejection::Rejection, worker};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, value::RawValue};
 
@@ -113,7 +113,7 @@ fn is_registered(mut registration: WorkerRegistration, stats: Option<&str>) -> b
     assert!(descriptions.into_iter().all(|text| text.len() <= worker::MAX_DESCRIPTION_BYTES));
     let stored = again(&registration);
     assert_eq!(stored, registration);
-    assert_eq!(Abilities::of(&stored), Abilities::of(&registration));
+    assert_eq!(ClaimantCapabilities::of(&stored), ClaimantCapabilities::of(&registration));
     let registered = worker::registered(None, &registration, "connection", NOW);
     assert_eq!(worker::registered(None, &stored, "connection", NOW), registered);
     let known = match registered {
