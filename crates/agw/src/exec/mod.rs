@@ -47,4 +47,5 @@ pub(crate) mod stray_sweep;
 pub(crate) mod streams;
 pub(crate) mod subreaper;
 pub(crate) mod task_environment;
+mod unstarted_result;
 mod user_files;

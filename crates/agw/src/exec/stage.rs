@@ -3,10 +3,7 @@
 
 use std::{future::pending, io, os::unix::fs::FileExt, sync::Arc, time::Duration};
 
-use agenix_protocol::{
-    byte_escape::decode,
-    documents::{CapturedOutput, TaskResult},
-};
+use agenix_protocol::documents::{CapturedOutput, TaskResult};
 use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 
@@ -25,6 +22,7 @@ use crate::exec::{
     start::{ExecContext, Out, StartedProcess, TaskInputs, start_with_retry},
     stray_sweep::UnendedProcess,
     subreaper::MAX_ABANDONED_WAIT,
+    unstarted_result::{excessive, not_started, of_excess},
 };
 
 /// Maximum wait for the last output of a task that has ended, which its relays still have. Without
@@ -151,10 +149,6 @@ async fn results(
     results
 }
 
-fn of_excess(task_number: u32, text: &str) -> String {
-    format!("agw: task {task_number} was ended: {text}\n")
-}
-
 /// Waits until the job exceeds the quota of its output or the limit of its processor time. Returns
 /// the task with the most output, and the reason.
 async fn exceeded(
@@ -211,37 +205,6 @@ fn append(kept: &mut CapturedOutput, line: &str, most: usize) {
     }
     kept.bytes.extend(line.as_bytes());
     kept.total = kept.total.max(kept.bytes.len() as u64);
-}
-
-/// Returns the result of a task that could not be started, with the exit code of a shell.
-fn not_started(command: &StageCommand, unstarted: &Unstarted) -> TaskResult {
-    let number = command.task_number;
-    let (text, exit_code, timed_out) = match unstarted {
-        Unstarted::Failed(error) => {
-            let exit_code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
-            (format!("agw: task {number} could not be started: {error}\n"), exit_code, false)
-        }
-        Unstarted::Stopped => (format!("agw: task {number} was stopped before its start\n"), 126, false),
-        Unstarted::TimedOut(error) => {
-            (format!("agw: task {number} could not be started within its timeout: {error}\n"), 126, true)
-        }
-    };
-    TaskResult { exit_code, timed_out, ..unstarted_result(command, &text) }
-}
-
-/// Result of a command that was not started because the output of the job exceeded the quota.
-fn excessive(command: &StageCommand, task_number: u32, text: &str) -> TaskResult {
-    TaskResult { exit_code: 1, ..unstarted_result(command, &of_excess(task_number, text)) }
-}
-
-fn unstarted_result(command: &StageCommand, text: &str) -> TaskResult {
-    TaskResult {
-        task_number: command.task_number,
-        command: command.program.clone(),
-        // The text may name a file of the job.
-        stderr: CapturedOutput::whole(decode(text).into_owned()),
-        ..TaskResult::default()
-    }
 }
 
 /// Waits for all processes. A timeout of one ends all, because they wait for each other.
