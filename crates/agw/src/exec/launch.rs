@@ -82,6 +82,14 @@ impl TaskProcess {
         }
     }
 
+    /// Returns true if the task is known to have started. A sandbox may not have answered yet.
+    pub(crate) fn has_started(&self) -> bool {
+        match self {
+            Self::Child(_) => true,
+            Self::Sandboxed(task) => task.has_started(),
+        }
+    }
+
     /// Waits for the task. After its timeout, its processes get SIGTERM, and SIGKILL after `grace`.
     pub(crate) async fn wait(&mut self, grace: Duration) -> io::Result<Ended> {
         match self {

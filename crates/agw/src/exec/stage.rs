@@ -22,7 +22,7 @@ use crate::exec::{
     start::{ExecContext, Out, StartedProcess, TaskInputs, start_with_retry},
     stray_sweep::UnendedProcess,
     subreaper::MAX_ABANDONED_WAIT,
-    unstarted_result::{excessive, not_started, of_excess},
+    unstarted_result::{end_unknown, excessive, not_started, of_excess},
 };
 
 /// Maximum wait for the last output of a task that has ended, which its relays still have. Without
@@ -46,7 +46,8 @@ pub(crate) async fn run(
             // While the start waits, timeouts and quota of running processes still apply.
             finished = finish(&mut running, (context, launcher), (cancel, live_output), WaitFor::Failure) => {
                 let excess = finished.excess.clone();
-                let mut results = results(stage, running, finished, (context, live_output), inputs).await;
+                let mut results =
+                    results(stage, running, finished, (context, launcher, live_output), inputs).await;
                 // The job fails even if none of its tasks runs.
                 if let Some((task_number, text)) = excess && TaskResult::blamed(&results).is_none() {
                     results.push(excessive(command, task_number, &text));
@@ -73,7 +74,7 @@ pub(crate) async fn run(
         before = to_next;
     }
     let finished = finish(&mut running, (context, launcher), (cancel, live_output), WaitFor::End).await;
-    Ok(results(stage, running, finished, (context, live_output), inputs).await)
+    Ok(results(stage, running, finished, (context, launcher, live_output), inputs).await)
 }
 
 /// Results of the processes of a stage.
@@ -125,13 +126,13 @@ async fn results(
     stage: &Stage,
     running: Vec<StartedProcess>,
     Finished { ended, excess }: Finished,
-    (context, live_output): (&ExecContext, &LiveOutput),
+    (context, launcher, live_output): (&ExecContext, Launcher<'_>, &LiveOutput),
     inputs: &mut TaskInputs,
 ) -> Vec<TaskResult> {
     let mut results = Vec::with_capacity(running.len());
     for ((command, running), ended) in stage.commands.iter().zip(running).zip(ended) {
         let ignored = !stage.pipefail && command.stdout == Stdout::Pipe;
-        let result = collect(command, running, ended, context, inputs).await;
+        let result = collect(command, running, ended, (context, launcher), inputs).await;
         results.push(TaskResult { ignored, ..result });
     }
     if let Some((task_number, text)) = excess {
@@ -246,16 +247,21 @@ async fn collect(
     command: &StageCommand,
     running: StartedProcess,
     ended: io::Result<Ended>,
-    context: &ExecContext,
+    (context, launcher): (&ExecContext, Launcher<'_>),
     inputs: &mut TaskInputs,
 ) -> TaskResult {
-    let StartedProcess { process, stdout, stderr, masks, .. } = running;
+    let StartedProcess { process, stdout, stderr, masks, record, .. } = running;
+    let has_started = process.has_started();
+    if let (true, Some(of_job), Some(record)) = (has_started, launcher.record, record) {
+        of_job.add(command.task_number, record);
+    }
     drop(process);
     let masked = join_all(masks.into_iter().map(|mask| mask.end(RELAY_TIMEOUT))).await;
     let unwritten = masked.into_iter().find_map(Result::err);
     let cap = context.kept_bytes;
     let ended = match ended {
         Ok(ended) => ended,
+        Err(error) if has_started => return end_unknown(command, &error),
         Err(error) => return not_started(command, &Unstarted::Failed(error)),
     };
     let kept_stdout = match stdout {

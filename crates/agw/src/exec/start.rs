@@ -24,7 +24,7 @@ use crate::exec::{
     pipe::{CountedPipe, PipeCounter, counted_pipe},
     processor_time::{LimitSource, ProcessorLimit},
     programs::OfferedPrograms,
-    provenance::ProvenanceSigner,
+    provenance::{ProvenanceSigner, TaskRecord},
     resource_wait::{Shortage, Unstarted, retry_on_shortage},
     sandbox::sandboxes::Sandboxes,
     secrets::{MaskRelay, Secrets, masked_pipe},
@@ -129,6 +129,8 @@ pub(crate) struct StartedProcess {
     pub(crate) idle_timed_out: bool,
     /// Relays that mask its output, of a job with secrets.
     pub(crate) masks: Vec<MaskRelay>,
+    /// Record for its statement, if this worker signs provenance.
+    pub(crate) record: Option<TaskRecord>,
 }
 
 impl StartedProcess {
@@ -235,9 +237,7 @@ async fn start(
         }
         Stderr::Stdout => (None, Output::Stdout),
     };
-    if let Some(record) = launcher.record {
-        record.add(command, &context.programs);
-    }
+    let record = launcher.record.map(|record| record.task(command, &context.programs));
     let started = launcher.start(&program, command, Streams { stdin, stdout, stderr }).await;
     let (process, files) = started.map_err(|error| unstartable(&command.program, error))?;
     let mut files = files.into_iter().map(|file| Arc::new(SpoolFile::from(File::from(file))));
@@ -257,6 +257,7 @@ async fn start(
         idle_timeout: command.idle_timeout,
         idle_timed_out: false,
         masks,
+        record,
     };
     Ok((started, to_next))
 }

@@ -1,4 +1,4 @@
-//! Results of tasks that have no end of their own, because they were not started.
+//! Results of tasks without a known end: most of them were not started.
 
 use std::io;
 
@@ -22,15 +22,21 @@ pub(super) fn not_started(command: &StageCommand, unstarted: &Unstarted) -> Task
             (format!("agw: task {number} could not be started within its timeout: {error}\n"), 126, true)
         }
     };
-    TaskResult { exit_code, timed_out, ..unstarted_result(command, &text) }
+    TaskResult { exit_code, timed_out, ..without_end(command, &text) }
+}
+
+/// Returns the result of a task that has started, and whose end the worker has not seen.
+pub(super) fn end_unknown(command: &StageCommand, error: &io::Error) -> TaskResult {
+    let text = format!("agw: the end of task {} is unknown: {error}\n", command.task_number);
+    TaskResult { exit_code: 126, ..without_end(command, &text) }
 }
 
 /// Result of a command that was not started because the output of the job exceeded the quota.
 pub(super) fn excessive(command: &StageCommand, task_number: u32, text: &str) -> TaskResult {
-    TaskResult { exit_code: 1, ..unstarted_result(command, &of_excess(task_number, text)) }
+    TaskResult { exit_code: 1, ..without_end(command, &of_excess(task_number, text)) }
 }
 
-fn unstarted_result(command: &StageCommand, text: &str) -> TaskResult {
+fn without_end(command: &StageCommand, text: &str) -> TaskResult {
     TaskResult {
         task_number: command.task_number,
         command: command.program.clone(),

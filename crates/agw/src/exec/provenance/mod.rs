@@ -20,8 +20,7 @@ use agenix_protocol::{
 use tokio::task::yield_now;
 use tracing::warn;
 
-pub(crate) use self::record::JobRecord;
-use self::record::TaskRecord;
+pub(crate) use self::record::{JobRecord, TaskRecord};
 use crate::exec::{live_output::LargeOutput, program_file::ProgramFiles};
 
 /// Number of bytes that are hashed at once.

@@ -32,9 +32,9 @@ pub(crate) struct JobRecord {
     tasks: Mutex<BTreeMap<u32, TaskRecord>>,
 }
 
-/// Command of a task, and its program when the task started.
+/// Command of a task, and its program just before the start of the task.
 #[derive(Debug, Clone)]
-pub(super) struct TaskRecord {
+pub(crate) struct TaskRecord {
     argv: Option<Vec<String>>,
     cwd: Option<String>,
     program: Option<(PathBuf, Option<String>)>,
@@ -52,16 +52,20 @@ impl JobRecord {
         Self { provenance, task_count, patterns, tasks: Mutex::default() }
     }
 
-    /// Records a task just before its start.
-    pub(crate) fn add(&self, command: &StageCommand, programs: &OfferedPrograms) {
+    /// Returns the record of a task that is about to start.
+    pub(crate) fn task(&self, command: &StageCommand, programs: &OfferedPrograms) -> TaskRecord {
         let hashed = |path: PathBuf| {
             let sha256 = self.provenance.programs.digest_of(&path).ok();
             (path, sha256)
         };
         let program = programs.absolute(command).ok().map(hashed);
         let (argv, cwd) = (self.argv(command), command.cwd.as_ref().map(|cwd| self.masked(cwd)));
-        let record = TaskRecord { argv, cwd, program, started: now() };
-        self.tasks().insert(command.task_number, record);
+        TaskRecord { argv, cwd, program, started: now() }
+    }
+
+    /// Adds the record of a task that has started.
+    pub(crate) fn add(&self, task_number: u32, task: TaskRecord) {
+        self.tasks().insert(task_number, task);
     }
 
     /// Returns the record of a task, if the task has started.

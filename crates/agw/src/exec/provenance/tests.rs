@@ -50,7 +50,8 @@ async fn signed(
     let provenance = ProvenanceSigner::open(&dir.path().join("key")).unwrap();
     let trust = format!("[workers.w1]\nkey = \"{}\"", provenance.public());
     let record = JobRecord::new(provenance, 1, patterns);
-    record.add(&command(args), &OfferedPrograms::find(OsStr::new("/usr/bin:/bin"), None));
+    let task = record.task(&command(args), &OfferedPrograms::find(OsStr::new("/usr/bin:/bin"), None));
+    record.add(1, task);
     let mut results = [result];
     record.sign(&job(), Some("w1".parse().unwrap()), large, &mut results).await;
     let envelope = Envelope::from_document(results[0].provenance.as_ref().unwrap()).unwrap();

@@ -135,6 +135,7 @@ impl JobSandbox {
             task,
             supervisor: Arc::clone(&self.supervisor),
             start: Some(start),
+            answer: None,
             end,
             started,
             timeout: command.timeout,
@@ -156,7 +157,9 @@ impl JobSandbox {
             self.supervisor.kill();
             return Err(ended_unexpectedly());
         };
-        answer.map_err(|_| ended_unexpectedly())?.map_err(|fault| error_of(&fault))
+        let files = answer.map_err(|_| ended_unexpectedly())?.map_err(|fault| error_of(&fault))?;
+        task.answer = Some(Ok(()));
+        Ok(files)
     }
 
     /// Ends the job: its processes end, and its scratch directory is emptied. Adds what held for

@@ -29,6 +29,8 @@ pub(crate) struct SandboxedTask {
     /// Answer to the start, until it has arrived. Most tasks do not wait for it, because the next
     /// task of a pipeline can start before.
     pub(super) start: Option<oneshot::Receiver<StartAnswer>>,
+    /// Answer to the start, once it has arrived.
+    pub(super) answer: Option<Result<(), StepFault>>,
     pub(super) end: oneshot::Receiver<TaskExit>,
     pub(super) started: Instant,
     pub(super) timeout: Duration,
@@ -41,6 +43,11 @@ pub(crate) struct SandboxedTask {
 }
 
 impl SandboxedTask {
+    /// Returns true if the supervisor has answered that the task has started.
+    pub(crate) fn has_started(&self) -> bool {
+        matches!(self.answer, Some(Ok(())))
+    }
+
     /// Waits for the task. After its timeout, its process group gets SIGTERM, and SIGKILL after
     /// `grace`. The call may be dropped at any time, and repeated.
     pub(crate) async fn wait(&mut self, grace: Duration) -> io::Result<Ended> {
@@ -97,7 +104,11 @@ impl SandboxedTask {
         if let Some(start) = &mut self.start {
             let answer = start.await;
             self.start = None;
-            answer.map_err(|_| self.lost())?.map_err(|fault| error_of(&fault))?;
+            let answer = answer.map_err(|_| self.lost())?;
+            self.answer = Some(answer.map(drop));
+        }
+        if let Some(Err(fault)) = &self.answer {
+            return Err(error_of(fault));
         }
         (&mut self.end).await.map_err(|_| self.lost())
     }

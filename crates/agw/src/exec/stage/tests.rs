@@ -10,7 +10,8 @@ use std::{
     time::Duration,
 };
 
-use agenix_protocol::documents::CapturedOutput;
+use agenix_order::Envelope;
+use agenix_protocol::documents::{CapturedOutput, parse};
 use rustix::{
     io::Errno,
     process::{WaitId, WaitIdOptions, waitid},
@@ -25,6 +26,7 @@ use crate::exec::{
     job_mark::JobMark,
     launch::Launcher,
     programs::OfferedPrograms,
+    provenance::{JobRecord, ProvenanceSigner},
     secrets::Patterns,
     stages::{StageCommand, Stderr, Stdin, Stdout},
 };
@@ -82,6 +84,35 @@ async fn stage_that_cannot_be_started_has_ended_its_processes() {
     assert_eq!(ran.unwrap_err().exit_code, 127);
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     assert_eq!(waitid(WaitId::All, options).unwrap_err(), Errno::CHILD, "no child is left");
+}
+
+#[tokio::test]
+async fn only_a_task_that_has_started_has_a_start_in_its_statement() {
+    let dir = tempfile::tempdir().unwrap();
+    let broken = dir.path().join("broken");
+    fs::write(&broken, "#!/no/such/interpreter\n").unwrap();
+    fs::set_permissions(&broken, Permissions::from_mode(0o700)).unwrap();
+    let path = std::env::join_paths([dir.path(), Path::new("/usr/bin"), Path::new("/bin")]).unwrap();
+    let context = ExecContext::for_tests(dir.path(), OfferedPrograms::find(&path, None));
+    let job = br#"{"job_id":"j","action_id":"a","plan_id":"p","plan":{},"inputs":{},"attempt":1}"#;
+    let job = parse(job).unwrap();
+    for (program, is_started) in [("sh", true), ("broken", false)] {
+        let key = dir.path().join(program).with_extension("key");
+        let record = JobRecord::new(ProvenanceSigner::open(&key).unwrap(), 1, None);
+        let command = StageCommand { program: program.into(), ..shell(dir.path(), "exit 3", Stdout::Spool) };
+        let (mark, mut inputs) = (JobMark::new(), TaskInputs::default());
+        let launcher = Launcher { record: Some(&record), ..launcher(&mark, None) };
+        let stage = Stage { commands: vec![command], pipefail: true };
+        let (cancel, live_output) = (CancelToken::default(), LiveOutput::default());
+        let ran = super::run(&stage, &context, (&mut inputs, launcher), (&cancel, &live_output)).await;
+        let mut results = ran.unwrap_or_else(|not_started| vec![not_started]);
+        record.sign(&job, None, Vec::new(), &mut results).await;
+        let envelope = Envelope::from_document(results[0].provenance.as_ref().unwrap()).unwrap();
+        let statement = String::from_utf8(envelope.payload).unwrap();
+        for field in ["startedOn", "finishedOn", "argv", "resolvedDependencies\":[{"] {
+            assert_eq!(statement.contains(field), is_started, "{program}, {field}: {statement}");
+        }
+    }
 }
 
 #[tokio::test]
