@@ -315,8 +315,7 @@ async fn run_each(
         if let Some(now) = JobProgress::at(stages, at) {
             progress(now);
         }
-        let ran = stage::run(stage, context, (&mut *inputs, launcher), (cancel, live_output)).await;
-        results.extend(ran.unwrap_or_else(|not_started| vec![not_started]));
+        results.extend(stage::run(stage, context, (&mut *inputs, launcher), (cancel, live_output)).await);
         if let Some(failed) = TaskResult::blamed(&results) {
             return (Some(reason(failed)), results);
         }

@@ -30,13 +30,13 @@ use crate::exec::{
 const RELAY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs the stage, and adds its output files to `inputs`. Ends the processes when `cancel` is
-/// cancelled. Returns the result of the task that could not be started as an error.
+/// cancelled. If a task cannot be started, its result is the last one.
 pub(crate) async fn run(
     stage: &Stage,
     context: &ExecContext,
     (inputs, launcher): (&mut TaskInputs, Launcher<'_>),
     (cancel, live_output): (&CancelToken, &LiveOutput),
-) -> Result<Vec<TaskResult>, TaskResult> {
+) -> Vec<TaskResult> {
     let mut running = Vec::with_capacity(stage.commands.len());
     let mut before = None;
     for command in &stage.commands {
@@ -45,6 +45,8 @@ pub(crate) async fn run(
             started = start_with_retry(command, before.as_ref(), context, (inputs, launcher), cancel) => started,
             // While the start waits, timeouts and quota of running processes still apply.
             finished = finish(&mut running, (context, launcher), (cancel, live_output), WaitFor::Failure) => {
+                // The relay of the last task ends only if the pipe has no reader.
+                drop(before);
                 let excess = finished.excess.clone();
                 let mut results =
                     results(stage, running, finished, (context, launcher, live_output), inputs).await;
@@ -52,21 +54,27 @@ pub(crate) async fn run(
                 if let Some((task_number, text)) = excess && TaskResult::blamed(&results).is_none() {
                     results.push(excessive(command, task_number, &text));
                 }
-                return Ok(results);
+                return results;
             }
         };
         let (started, to_next) = match started {
             Ok(started) => started,
             Err(unstarted) => {
                 // The processes use the resources of the job until they have ended.
-                if matches!(unstarted, Unstarted::Failed(_)) {
-                    let ended = end(&mut running, Duration::ZERO);
-                    // A killed process that hangs in a system call is left to the subreaper.
-                    let _hangs = timeout(MAX_ABANDONED_WAIT, ended).await;
-                } else {
-                    end(&mut running, context.kill_grace).await;
-                }
-                return Err(not_started(command, &unstarted));
+                let ended = match unstarted {
+                    Unstarted::Failed(_) => kill(&mut running).await,
+                    Unstarted::Stopped | Unstarted::TimedOut(_) => {
+                        end(&mut running, context.kill_grace).await
+                    }
+                };
+                drop(before);
+                let finished = Finished { ended, excess: None };
+                let mut results =
+                    results(stage, running, finished, (context, launcher, live_output), inputs).await;
+                // The job fails because of the task that has not started.
+                results.iter_mut().for_each(|result| result.ignored = true);
+                results.push(not_started(command, &unstarted));
+                return results;
             }
         };
         live_output.add(started.written(command));
@@ -74,7 +82,7 @@ pub(crate) async fn run(
         before = to_next;
     }
     let finished = finish(&mut running, (context, launcher), (cancel, live_output), WaitFor::End).await;
-    Ok(results(stage, running, finished, (context, launcher, live_output), inputs).await)
+    results(stage, running, finished, (context, launcher, live_output), inputs).await
 }
 
 /// Results of the processes of a stage.
@@ -177,6 +185,16 @@ async fn exceeded(
 /// Ends all processes of the stage at the same time.
 async fn end(running: &mut [StartedProcess], grace: Duration) -> Vec<io::Result<Ended>> {
     join_all(running.iter_mut().map(|running| running.end_now(grace))).await
+}
+
+/// Kills all processes of the stage at the same time. A killed process that hangs in a system call
+/// is left to the subreaper.
+async fn kill(running: &mut [StartedProcess]) -> Vec<io::Result<Ended>> {
+    let killed = running.iter_mut().map(|running| async move {
+        let ended = timeout(MAX_ABANDONED_WAIT, running.end_now(Duration::ZERO)).await;
+        ended.unwrap_or_else(|_hangs| Err(io::Error::other("it hangs in a system call after SIGKILL")))
+    });
+    join_all(killed).await
 }
 
 /// Appends a line to the stderr of the last task for each process of the job that still runs.

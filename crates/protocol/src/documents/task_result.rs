@@ -30,8 +30,9 @@ pub struct TaskResult {
     /// True if the kernel killed the task, or a child whose end it reports, for lack of memory.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub out_of_memory: bool,
-    /// True if the plan ignores the exit code, because the task streams into the next one
-    /// (`pipefail`).
+    /// True if the exit code does not count, because the task streams into the next one and the
+    /// plan ignores its failures (`pipefail`), or because a later task of its stream could not be
+    /// started.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ignored: bool,
     /// Captured stdout.
