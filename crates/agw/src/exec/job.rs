@@ -4,10 +4,7 @@ use std::{
     collections::BTreeSet,
     future::ready,
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -23,7 +20,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 
 use crate::exec::{
-    admission::{JobAdmission, Unadmitted, WantedProfile},
+    admission::{AdmittedJob, JobAdmission, Unadmitted, WorkerPrograms},
     cancel::CancelToken,
     job_mark::JobMark,
     job_report::{finished, reason},
@@ -90,11 +87,11 @@ pub(crate) async fn run<'f>(
     let unended = stray_sweep::end().await;
     let unended = unended.iter().filter(|process| process.run.is_none_or(|its| its == run));
     stage::name_unended(&mut results, unended, context.kept_bytes);
-    if !read.has_started.load(Ordering::Relaxed) {
+    let Some(admission) = read.admission.get() else {
         // Nothing let the job run, and nothing ran.
         return finished(job, reason, results);
-    }
-    read.admission.mark(&mut results);
+    };
+    admission.mark(&mut results);
     if let Some(record) = &read.record {
         make_room(&mut results);
         let large = live_output.larger_than(context.kept_bytes as u64, &results);
@@ -143,11 +140,10 @@ struct ReadJob<'c> {
     patterns: Option<Arc<Patterns>>,
     /// Limits of the signed order of the job.
     limits: OrderLimits,
-    admission: JobAdmission,
     /// Record for the provenance, if this worker signs it.
     record: Option<JobRecord>,
-    /// True once nothing refuses the attempt any more.
-    has_started: AtomicBool,
+    /// What let the attempt run, once nothing refuses it any more.
+    admission: OnceLock<JobAdmission>,
 }
 
 /// Sandbox that a job has to run in.
@@ -169,7 +165,7 @@ async fn run_stages<'f>(
     ),
     mark: &JobMark,
 ) -> (Option<String>, Vec<TaskResult>) {
-    let ReadJob { stages, sandbox, patterns, admission, record, .. } = read;
+    let ReadJob { stages, sandbox: wanted, patterns, admission, record, .. } = read;
     let needed = open_files(read, context).min(context.most_files);
     // A job that waits for open files counts as waiting, too: otherwise a lasting shortage of the
     // jobs that have them would not be noticed.
@@ -184,7 +180,7 @@ async fn run_stages<'f>(
         Ok(inputs) => inputs,
         Err(reason) => return (Some(reason), Vec::new()),
     };
-    let mut sandbox = match begin(sandbox.as_ref(), context, cancel).await {
+    let mut sandbox = match begin(wanted.as_ref(), context, cancel).await {
         Ok(sandbox) => sandbox,
         Err(reason) => return (Some(reason), Vec::new()),
     };
@@ -206,15 +202,18 @@ async fn run_stages<'f>(
         None => None,
     };
     let launcher = Launcher { mark, sandbox: sandbox.as_ref(), patterns, processor, record, resources };
-    // The job may have waited for long. After this, nothing refuses the attempt.
-    if let Err(unadmitted) = context.admission.start(job, admission.rights()) {
-        if let Some(sandbox) = sandbox {
-            // Nothing ran in the sandbox, so no result has a report of it.
-            sandbox.end(&mut []).await;
+    let prepared = wanted.as_ref().map(|wanted| wanted.profile);
+    match context.admission.start(job, worker_programs(context), prepared) {
+        // After this, nothing refuses the attempt.
+        Ok(started) => drop(admission.set(started)),
+        Err(unadmitted) => {
+            if let Some(sandbox) = sandbox {
+                // Nothing ran in the sandbox, so no result has a report of it.
+                sandbox.end(&mut []).await;
+            }
+            return not_admitted(unadmitted);
         }
-        return not_admitted(unadmitted);
     }
-    read.has_started.store(true, Ordering::Relaxed);
     let (reason, mut results) =
         run_each(stages, context, (&mut inputs, launcher), (cancel, live_output), progress).await;
     if let Some(meter) = processor {
@@ -327,15 +326,12 @@ fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<Re
     if let Some(reason) = context.resources.as_ref().and_then(|resources| resources.missing.clone()) {
         return Err(Unadmitted::Failed(reason));
     }
-    let admission = &context.admission;
-    let (plan, rights) = admission.authorise(job, &context.plans)?;
-    let allowed = admission.admit(&plan, &job.inputs, &context.programs).map_err(Unadmitted::Refused)?;
+    let AdmittedJob { plan, admission, profile } =
+        context.admission.admit_job(job, worker_programs(context))?;
     let values = Values { input: &job.inputs, slot: &slot.to_string() };
     let mut secrets = JobSecrets::new(context.secrets.as_deref());
     let stages = stages::stages(&plan, values, |name, tool| secrets.get(name, tool));
     let mut stages = stages.map_err(|error| error.to_string())?;
-    let wanted = WantedProfile { plan: plan.sandbox.as_ref(), policy: allowed.sandbox.as_ref() };
-    let profile = admission.sandbox_profile(job, &rights, context.sandboxes.as_deref(), wanted)?;
     if let Some(trace) = &job.traceparent {
         let is_permitted = |profile: &Profile| profile.env.iter().any(|name| name == TRACE_VARIABLE);
         if profile.is_none_or(is_permitted) {
@@ -346,12 +342,16 @@ fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<Re
         let programs = programs(&plan, &stages, &context.programs);
         WantedSandbox { sandboxes, profile, programs }
     });
-    let (patterns, limits) = (secrets.patterns(), rights.limits());
-    let admission = JobAdmission::new(allowed.rules, rights);
+    let (patterns, limits) = (secrets.patterns(), admission.rights().limits());
     let record = context.provenance.as_ref();
     let record =
         record.map(|provenance| JobRecord::new(Arc::clone(provenance), plan.tasks.len(), patterns.clone()));
-    Ok(ReadJob { stages, sandbox, patterns, limits, admission, record, has_started: AtomicBool::default() })
+    Ok(ReadJob { stages, sandbox, patterns, limits, record, admission: OnceLock::new() })
+}
+
+fn worker_programs(context: &ExecContext) -> WorkerPrograms<'_> {
+    let ExecContext { programs, plans, sandboxes, .. } = context;
+    WorkerPrograms { programs, plans, sandboxes: sandboxes.as_deref() }
 }
 
 /// Returns the paths of the programs that the plan names, sorted, as byte escapes. A missing

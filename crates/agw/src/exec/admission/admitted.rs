@@ -69,7 +69,7 @@ mod tests {
     use agenix_protocol::documents::{TaskAdmission, TaskResult};
 
     use super::{AppliedRules, JobAdmission};
-    use crate::exec::admission::Rights;
+    use crate::exec::admission::rights::Rights;
 
     #[test]
     fn results_name_the_policy_and_the_rule_of_their_task() {

@@ -5,6 +5,7 @@
 //! again. With a trust file, it also checks who has signed the plan, and that decides the sandbox.
 
 mod admitted;
+mod decision;
 mod denied;
 mod policy_file;
 mod rights;
@@ -19,30 +20,24 @@ use std::{
 
 use agenix_policy::{Decision, Finding, Judgement, TaskJudgement};
 use agenix_protocol::{
-    documents::{CapturedOutput, JobDocument, Plan, PlanCache, PlanSandbox, TaskResult, parse},
+    documents::{CapturedOutput, Plan, PlanSandbox, TaskResult},
     ids::WorkerId,
     inputs::{NamedField, check_input, named_fields},
 };
-use agenix_sandbox::profile::Profile;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tracing::warn;
 
 pub(crate) use self::{
     admitted::JobAdmission,
-    rights::{Rights, WantedProfile},
+    decision::{AdmittedJob, WorkerPrograms},
     trust::TrustSettings,
 };
 use self::{
     admitted::{Allowed, AppliedRules},
-    denied::Denied,
     policy_file::LoadedPolicy,
     trust::Trust,
 };
-use crate::{
-    clock::now,
-    exec::{program_file::ProgramFiles, programs::OfferedPrograms, sandbox::sandboxes::Sandboxes},
-};
+use crate::exec::{program_file::ProgramFiles, programs::OfferedPrograms};
 
 /// Exit code of a refused task: EX_CONFIG of sysexits.h, after which agq does not retry the job.
 const REFUSED_EXIT_CODE: i32 = 78;
@@ -210,77 +205,9 @@ impl AdmissionControl {
         policy.as_ref().and_then(LoadedPolicy::profile).map(str::to_owned)
     }
 
-    /// Returns the plan of a job, and the rights of its signers. With a trust file, a signed plan
-    /// is that of the signed bytes.
-    pub(crate) fn authorise(
-        &self,
-        job: &JobDocument,
-        plans: &PlanCache,
-    ) -> Result<(Arc<Plan>, Rights), Unadmitted> {
-        let Some(trust) = &self.trust else {
-            let plan = plans.read(job.plan.get());
-            return Ok((
-                plan.map_err(|error| format!("the plan cannot be read: {error}"))?,
-                Rights::Unchecked,
-            ));
-        };
-        trust.authorise(job, plans, now()).map_err(|denied| self.unadmitted(denied, job))
-    }
-
-    /// Returns the sandbox profile of a job, or `None` if the job runs without a sandbox.
-    pub(crate) fn sandbox_profile<'s>(
-        &self,
-        job: &JobDocument,
-        rights: &Rights,
-        sandboxes: Option<&'s Sandboxes>,
-        wanted: WantedProfile<'_>,
-    ) -> Result<Option<&'s Profile>, Unadmitted> {
-        let judged = wanted.plan.or(wanted.policy).map(|sandbox| sandbox.profile.as_str());
-        let profile = rights.profile(sandboxes, wanted).and_then(|profile| {
-            profile.map_or(Ok(()), |profile| self.check_unjudged_profile(&profile.name, judged))?;
-            Ok(profile)
-        });
-        profile.map_err(|denied| self.unadmitted(denied, job))
-    }
-
-    /// Refuses a job in a sandbox profile that needs approval, if neither its plan nor the policy
-    /// names the profile. The judgement of the plan, also that of agq, does not see a profile that
-    /// an order, a signer or this worker chooses, so nobody has been asked.
-    fn check_unjudged_profile(&self, profile: &str, judged: Option<&str>) -> Result<(), Denied> {
-        if judged == Some(profile) {
-            return Ok(());
-        }
-        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
-        let asks = policy.as_ref().and_then(|file| file.policy.asks().about_profile(profile));
-        asks.map_or(Ok(()), |reason| {
-            Err(Denied::Refused(format!("{reason}: name the profile in the field sandbox of the plan")))
-        })
-    }
-
-    /// Checks the time of the order of a job whose attempt is about to start, and records the use
-    /// of an order that limits its uses or its jobs. After an error, the attempt must not start.
-    pub(crate) fn start(&self, job: &JobDocument, rights: &Rights) -> Result<(), Unadmitted> {
-        let Some(trust) = &self.trust else { return Ok(()) };
-        trust.start(rights, &job.job_id, now()).map_err(|denied| self.unadmitted(denied, job))
-    }
-
-    fn unadmitted(&self, denied: Denied, job: &JobDocument) -> Unadmitted {
-        match denied {
-            Denied::Failed(reason) => Unadmitted::Failed(reason),
-            Denied::Refused(reason) => {
-                let worker = self.worker_id();
-                warn!(job_id = %job.job_id, "the job is refused: {reason}");
-                let plan = parse::<Plan>(job.plan.get().as_bytes()).ok();
-                let task = plan.and_then(|plan| plan.tasks.into_iter().next());
-                let command = task.map(|task| task.command).unwrap_or_default();
-                Unadmitted::Refused(AdmissionRefusal { task_number: 1, command, reason, worker })
-            }
-        }
-    }
-
     /// Decides about a job: its plan and its input. Returns the sandbox profile that the policy
     /// names, and the rules that allow the plan.
-    pub(crate) fn admit(
+    fn admit(
         &self,
         plan: &Arc<Plan>,
         input: &RawValue,

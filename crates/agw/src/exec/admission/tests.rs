@@ -3,10 +3,13 @@
 use std::{ffi::OsStr, fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use agenix_order::SigningKey;
-use agenix_protocol::documents::{Plan, parse};
+use agenix_protocol::documents::{JobDocument, Plan, PlanCache, parse};
 use serde_json::value::RawValue;
 
-use super::{AdmissionControl, AdmissionRefusal, Allowed, AskedPlans, TrustSettings, denied::Denied};
+use super::{
+    AdmissionControl, AdmissionRefusal, Allowed, AskedPlans, TrustSettings, Unadmitted, WorkerPrograms,
+    denied::Denied,
+};
 use crate::exec::programs::OfferedPrograms;
 
 const POLICY: &str = r#"
@@ -135,6 +138,22 @@ fn reload_applies_to_plans_that_were_judged_before() {
     fs::write(dir.path().join("policy.toml"), "version = 2").unwrap();
     let faults = faults(&admission);
     assert!(faults[0].contains("version: 2 is not supported") && admit().is_err(), "{faults:?}");
+}
+
+#[test]
+fn job_that_has_waited_starts_only_if_the_present_policy_allows_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let admission = admission(dir.path(), POLICY);
+    let job = br#"{"job_id": "j", "action_id": "a", "plan_id": "p", "inputs": {}, "attempt": 1,
+        "plan": {"tasks": [{"task_number": 1, "command": "cat"}]}}"#;
+    let job: JobDocument = parse(job).unwrap();
+    let (programs, plans) = (OfferedPrograms::default(), PlanCache::default());
+    let worker = WorkerPrograms { programs: &programs, plans: &plans, sandboxes: None };
+    assert!(admission.admit_job(&job, worker).is_ok() && admission.start(&job, worker, None).is_ok());
+    fs::write(dir.path().join("policy.toml"), "version = 1").unwrap();
+    assert_eq!(faults(&admission), [""; 0]);
+    let started = admission.start(&job, worker, None);
+    assert!(matches!(started, Err(Unadmitted::Refused(_))), "{started:?}");
 }
 
 /// Reads the files of `admission` again, and returns the faults.

@@ -107,14 +107,10 @@ impl Trust {
         Ok((Arc::clone(&order.plan), Rights::Signed(Box::new(verified))))
     }
 
-    /// Checks that the order has not expired, and records a use of the order by `job` on disk, if
-    /// its terms limit its uses or its jobs.
-    pub(super) fn start(&self, rights: &Rights, job: &JobId, now: Timestamp) -> Result<(), Denied> {
+    /// Records a use of the order by `job` on disk, if its terms limit its uses or its jobs.
+    pub(super) fn record_use(&self, rights: &Rights, job: &JobId, now: Timestamp) -> Result<(), Denied> {
         let Rights::Signed(verified) = rights else { return Ok(()) };
         let terms = &verified.order.terms;
-        if now >= terms.not_after {
-            return Err(Unacceptable::Expired { not_after: terms.not_after, now }.into());
-        }
         if terms.uses.is_none() && terms.limits.jobs.is_none() {
             return Ok(());
         }

@@ -8,10 +8,14 @@ use agenix_protocol::{
     ids::JobId,
     time::Timestamp,
 };
+use agenix_sandbox::profile::Profile;
 use serde_json::{Value, json};
 
 use super::{Trust, TrustSettings};
-use crate::exec::admission::{denied::Denied, rights::Rights};
+use crate::exec::{
+    admission::{AdmissionControl, Unadmitted, WorkerPrograms, denied::Denied, rights::Rights},
+    programs::OfferedPrograms,
+};
 
 const NOW: &str = "2026-11-30T00:00:00Z";
 
@@ -157,25 +161,58 @@ fn limited_order_is_used_as_often_as_it_permits() {
     let twice = job(&plan, Some(&envelope(&plan, &json!({"uses": 2}))), &json!({"file": "/data/a"}));
     let rights = |trust: &Trust| trust.authorise(&twice, &PlanCache::default(), now()).unwrap().1;
     let without = trust(dir.path(), false);
-    let refused = without.start(&rights(&without), &job_id(), now()).unwrap_err();
+    let refused = without.record_use(&rights(&without), &job_id(), now()).unwrap_err();
     assert!(
         matches!(&refused, Denied::Refused(reason) if reason.ends_with("set trust.serials")),
         "{refused:?}"
     );
 
     let first = trust(dir.path(), true);
-    first.start(&rights(&first), &job_id(), now()).unwrap();
+    first.record_use(&rights(&first), &job_id(), now()).unwrap();
     drop(first);
     let second = trust(dir.path(), true);
-    second.start(&rights(&second), &job_id(), now()).unwrap();
-    let used_up = second.start(&rights(&second), &job_id(), now()).unwrap_err();
+    second.record_use(&rights(&second), &job_id(), now()).unwrap();
+    let used_up = second.record_use(&rights(&second), &job_id(), now()).unwrap_err();
     let reason = "the order s permits 2 uses, and this worker has seen them all";
     assert_eq!(used_up, Denied::Refused(reason.into()));
-    second.start(&Rights::Stranger, &job_id(), now()).unwrap();
-    // A job may have waited for files or for its sandbox.
-    let late = Timestamp::parse("2027-01-01T00:00:00Z").unwrap();
-    let Err(Denied::Refused(expired)) = second.start(&rights(&second), &job_id(), late) else {
-        panic!("it starts")
+    second.record_use(&Rights::Stranger, &job_id(), now()).unwrap();
+}
+
+#[test]
+fn job_that_has_waited_starts_only_with_the_rights_of_the_present_trust_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = plan(&["{{input.file}}"]);
+    let order = envelope(&plan, &json!({"not_after": "2999-12-01T00:00:00Z"}));
+    let job = job(&plan, Some(&order), &json!({"file": "/data/a"}));
+    write_trust(dir.path(), "");
+    let file = dir.path().join("trust.toml");
+    let settings = TrustSettings { file, cluster: "prod".into(), serials: None };
+    let admission = AdmissionControl::default().with_trust(Some(settings)).unwrap();
+    let (programs, plans) = (OfferedPrograms::default(), PlanCache::default());
+    let worker = WorkerPrograms { programs: &programs, plans: &plans, sandboxes: None };
+    let admitted = admission.admit_job(&job, worker).unwrap();
+    assert!(admitted.profile.is_none());
+    admission.start(&job, worker, None).unwrap();
+    let prepared = Profile::reader();
+    let Err(Unadmitted::Failed(reason)) = admission.start(&job, worker, Some(&prepared)) else {
+        panic!("it starts in another sandbox")
     };
-    assert!(expired.starts_with("the order expired at "), "{expired}");
+    let differs =
+        "it was prepared to run in the sandbox profile 'reader', and now has to run without a sandbox";
+    assert!(reason.contains(differs), "{reason}");
+
+    let revoked_key = format!("[revoked]\nkeys = [\"{}\"]", key().public());
+    for (rest, expected) in [
+        (revoked_key.as_str(), "the key of 'ci' that signed the order is revoked"),
+        ("[revoked]\nserials = [\"s\"]", "the serial s of the order is revoked"),
+        ("not_after = \"2020-01-01\"", "the trust in 'ci', who signed the order, ended at"),
+    ] {
+        write_trust(dir.path(), rest);
+        assert!(admission.reload().is_empty());
+        let Err(Unadmitted::Refused(refusal)) = admission.start(&job, worker, None) else {
+            panic!("it starts: {rest}")
+        };
+        let (reason, _) = refusal.into_results();
+        assert!(reason.contains(expected), "{reason}");
+    }
 }
