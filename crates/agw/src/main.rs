@@ -285,13 +285,14 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     registration.max_concurrent_jobs = open_file_limit.slots;
     let file = ConfigFile::read(config.config.as_deref())?;
     let policy = file.policy(config.policy.as_deref())?;
-    let admission = AdmissionControl::read(policy, file.asked_plans())?.with_trust(file.trust()?)?;
+    let mut admission = AdmissionControl::read(policy, file.asked_plans())?.with_trust(file.trust()?)?;
     admission.set_worker_id(&registration.worker_id);
     let provenance_key = file.provenance_key()?;
     let tables = (file.sandbox, file.profiles);
     let mut settings = sandbox::settings::read(tables, config.sandbox.as_deref(), &config.sandbox_read)?;
     if admission.has_trust() {
         settings.grant(&admission.trusted_profiles())?;
+        admission.set_profiles(settings.profile_names());
     }
     let provenance = provenance(provenance_key.as_deref(), &settings, (&admission, &mut registration))?;
     let secrets = Secrets::of(file.secrets)?.map(Arc::new);

@@ -178,6 +178,15 @@ impl TrustFile {
         self.signers.iter().map(|(name, signer)| (name.as_str(), signer))
     }
 
+    /// Returns this file with the revoked keys and serials of `other`, too.
+    #[must_use]
+    pub fn with_revocations_of(&self, other: &Self) -> Self {
+        let mut file = self.clone();
+        file.revoked_keys.extend(&other.revoked_keys);
+        file.revoked_serials.extend(other.revoked_serials.iter().cloned());
+        file
+    }
+
     pub(crate) fn worker_keys(&self) -> &[NamedKey] {
         &self.worker_keys
     }

@@ -152,6 +152,14 @@ impl AdmissionControl {
         Ok(Self { trust: settings.map(Trust::read).transpose()?, ..self })
     }
 
+    /// Sets the sandbox profiles that the trust file may grant when it is read again. `None` for a
+    /// worker that runs no job in a sandbox.
+    pub(crate) fn set_profiles(&mut self, profiles: Option<BTreeSet<String>>) {
+        if let Some(trust) = &mut self.trust {
+            trust.set_profiles(profiles);
+        }
+    }
+
     /// Returns true if the worker has a policy.
     pub(crate) fn has_policy(&self) -> bool {
         self.file.is_some()

@@ -4,7 +4,7 @@
 //! once. Time and input are checked for each attempt.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
@@ -15,7 +15,7 @@ use agenix_protocol::{
     ids::{JobId, PlanId},
     time::Timestamp,
 };
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tracing::info;
 
 use super::{
@@ -48,6 +48,8 @@ pub(super) struct Trust {
     file: RwLock<Arc<TrustFile>>,
     opened: Mutex<VecDeque<Arc<OpenedOrder>>>,
     serials: Option<SerialFile>,
+    /// Sandbox profiles of the worker. `None` if it runs no job in a sandbox.
+    profiles: Option<BTreeSet<String>>,
 }
 
 /// Order whose signatures are valid by a trust file.
@@ -64,16 +66,46 @@ struct OpenedOrder {
 impl Trust {
     pub(super) fn read(settings: TrustSettings) -> anyhow::Result<Self> {
         let file = read(&settings.file)?;
+        log(&settings.file, &file);
         let serials = settings.serials.as_deref().map(|path| SerialFile::open(path, now())).transpose()?;
-        Ok(Self { settings, file: RwLock::new(Arc::new(file)), opened: Mutex::default(), serials })
+        let (file, opened) = (RwLock::new(Arc::new(file)), Mutex::default());
+        Ok(Self { settings, file, opened, serials, profiles: None })
     }
 
-    /// Reads the trust file again. After an error, it stays as it was.
+    /// Sets the sandbox profiles that the trust file may grant after the start of the worker.
+    pub(super) fn set_profiles(&mut self, profiles: Option<BTreeSet<String>>) {
+        self.profiles = profiles;
+    }
+
+    /// Reads the trust file again. After an error, it stays as it was, but a file that only grants
+    /// a profile that the worker lacks still revokes keys and serials.
     pub(super) fn reload(&self) -> anyhow::Result<()> {
-        let file = Arc::new(read(&self.settings.file)?);
-        *self.file.write().unwrap_or_else(PoisonError::into_inner) = file;
-        self.opened().clear();
+        let file = read(&self.settings.file)?;
+        if let Some((signer, profile)) = self.missing_profile(&file) {
+            self.replace(self.file().with_revocations_of(&file));
+            bail!(
+                "signers.{signer}.profile is '{profile}', which this worker does not have: restart agw, or correct the name; only [revoked] of the new file holds"
+            );
+        }
+        log(&self.settings.file, &file);
+        self.replace(file);
         Ok(())
+    }
+
+    fn replace(&self, file: TrustFile) {
+        *self.file.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(file);
+        self.opened().clear();
+    }
+
+    /// Returns the first signer in `file` with a profile that the worker does not have.
+    fn missing_profile(&self, file: &TrustFile) -> Option<(String, String)> {
+        let profiles = self.profiles.as_ref()?;
+        file.signers().find_map(|(name, signer)| match &signer.grant {
+            Grant::Profile(profile) if !profiles.contains(profile) => {
+                Some((name.to_owned(), profile.clone()))
+            }
+            Grant::Profile(_) | Grant::Full => None,
+        })
     }
 
     /// Returns the sandbox profiles that the trust file grants.
@@ -185,14 +217,17 @@ fn read(path: &Path) -> anyhow::Result<TrustFile> {
     let shown = path.display();
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read the trust file {shown}"))?;
-    let file = TrustFile::parse(&text).with_context(|| format!("trust file {shown}"))?;
+    TrustFile::parse(&text).with_context(|| format!("trust file {shown}"))
+}
+
+fn log(path: &Path, file: &TrustFile) {
+    let shown = path.display();
     let names: Vec<&str> = file.signers().map(|(name, _)| name).collect();
     info!(
         "signed plans are checked with {shown}, which trusts {} signers: {}",
         names.len(),
         names.join(", ")
     );
-    Ok(file)
 }
 
 #[cfg(test)]

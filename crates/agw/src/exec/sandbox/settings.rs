@@ -2,7 +2,7 @@
 //! `--sandbox`. Neither agq nor a plan can change them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
@@ -132,6 +132,11 @@ impl SandboxSettings {
         }
         warn!("tasks outside of a sandbox can read the key {}, unless another user runs them", key.display());
         Ok(())
+    }
+
+    /// Returns the names of the profiles, or `None` if no job runs in a sandbox.
+    pub(crate) fn profile_names(&self) -> Option<BTreeSet<String>> {
+        (self.mode != Mode::Off).then(|| self.profiles.keys().cloned().collect())
     }
 
     /// Adds the profiles that a trust file grants, and checks the mode.

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use agenix_order::{Envelope, Order, SignatureKind, SigningKey};
+use agenix_order::{Envelope, Grant, Order, SignatureKind, SigningKey};
 use agenix_protocol::{
     documents::{JobDocument, Plan, PlanCache, to_json},
     ids::JobId,
@@ -152,6 +152,33 @@ fn terms_and_signatures_are_checked_for_each_attempt() {
     std::fs::write(dir.path().join("trust.toml"), "[signers").unwrap();
     assert!(trust.reload().is_err());
     assert_eq!(refusal(&trust, &valid), "the key of 'ci' that signed the order is revoked");
+}
+
+#[test]
+fn reload_of_a_file_with_a_profile_that_the_worker_lacks_only_revokes() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut trust = trust(dir.path(), false);
+    trust.set_profiles(Some(["reader".to_owned()].into()));
+    let (plan, plans) = (plan(&["{{input.file}}"]), PlanCache::default());
+    let valid = job(&plan, Some(&envelope(&plan, &json!({}))), &json!({"file": "/data/a"}));
+    let grant = |trust: &Trust| match trust.authorise(&valid, &plans, now()) {
+        Ok((_, Rights::Signed(verified))) => verified.grant,
+        other => panic!("{other:?}"),
+    };
+    let write = |profile: &str, rest: &str| {
+        let text = format!("[signers.ci]\nkey = \"{}\"\nprofile = \"{profile}\"\n{rest}", key().public());
+        std::fs::write(dir.path().join("trust.toml"), text).unwrap();
+    };
+    write("biulder", "");
+    let error = trust.reload().unwrap_err().to_string();
+    assert!(error.starts_with("signers.ci.profile is 'biulder', which this worker does not have"), "{error}");
+    assert_eq!(grant(&trust), Grant::Full, "the file stays as it was");
+    write("biulder", &format!("[revoked]\nkeys = [\"{}\"]", key().public()));
+    assert!(trust.reload().is_err());
+    assert_eq!(refusal(&trust, &valid), "the key of 'ci' that signed the order is revoked");
+    write("reader", "");
+    trust.reload().unwrap();
+    assert_eq!(grant(&trust), Grant::Profile("reader".into()));
 }
 
 #[test]
