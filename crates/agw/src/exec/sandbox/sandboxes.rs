@@ -8,13 +8,14 @@ use agenix_protocol::{
 };
 use agenix_sandbox::{
     client::{Settings, SupervisorError},
+    fault::StepFault,
     profile::{Execute, Profile},
     property::PropertySet,
     report::Report,
     setup::Regime,
 };
 use anyhow::{Context, bail};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     job::JobSandbox,
@@ -23,7 +24,7 @@ use super::{
     scratch::ScratchRoot,
     settings::{Mode, SandboxSettings},
 };
-use crate::exec::{job_resources::ResourceHold, memory_bound::MemoryBounds};
+use crate::exec::{job_resources::ResourceHold, memory_bound::MemoryBounds, resource_wait::is_shortage};
 
 /// Sandboxes of the worker.
 #[derive(Debug)]
@@ -174,11 +175,40 @@ impl Sandboxes {
     }
 }
 
-/// Returns the error of a supervisor that did not start. An error number of the system is kept,
-/// because the start is repeated after a shortage.
+/// Returns the error of a supervisor that did not start. The error number of a shortage is kept,
+/// also of one that the supervisor met: nothing of the job has run, so the start is repeated.
 fn error_of(error: SupervisorError) -> io::Error {
     match error {
         SupervisorError::System(error) => error,
+        SupervisorError::Fault(fault) => shortage_of(&fault).unwrap_or_else(|| io::Error::other(fault)),
         error => io::Error::other(error.to_string()),
+    }
+}
+
+fn shortage_of(fault: &StepFault) -> Option<io::Error> {
+    let shortage = fault.errno.map(io::Error::from_raw_os_error).filter(is_shortage)?;
+    debug!("a sandbox meets a shortage while it sets itself up: {fault}");
+    Some(shortage)
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_sandbox::{client::SupervisorError, fault::Step};
+    use rustix::io::Errno;
+
+    use super::{StepFault, error_of, is_shortage};
+
+    #[test]
+    fn set_up_is_repeated_only_after_a_shortage() {
+        let error = |errno: Errno| {
+            error_of(SupervisorError::Fault(StepFault::of(Step::Setup, "start the supervisor", errno)))
+        };
+        for errno in [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            assert!(is_shortage(&error(errno)), "{errno}");
+        }
+        let denied = error(Errno::ACCESS);
+        assert!(!is_shortage(&denied));
+        let text = "sandbox, step setup: start the supervisor: Permission denied (os error 13)";
+        assert_eq!(denied.to_string(), text);
     }
 }
