@@ -1,22 +1,31 @@
 //! Queue of finished jobs that wait for their report. The protocol thread sends the reports in
 //! batches, because separate reports would wake this thread and agq for each job.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use agenix_protocol::{documents::JobUpdate, ids::JobId};
 use tokio::{
     sync::Notify,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep, sleep_until},
 };
+use tracing::error;
 
 use crate::{
-    exec::cancel::CancelToken,
+    exec::{cancel::CancelToken, live_output::LargeOutput},
     report::{
         batch_timer::BatchTimer,
         reporter::{JobReporter, Reported, StartReport},
         upload::LargeOutputs,
     },
 };
+
+/// Pauses before the large outputs of a job are sent again, because agq lacks one that it has
+/// stored.
+const UPLOAD_PAUSES: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(16)];
 
 /// A finished job that is not yet reported.
 pub(crate) struct FinishedJob {
@@ -36,23 +45,48 @@ pub(crate) struct FinishedJob {
 impl FinishedJob {
     /// Reports the end of the job unless the job is cancelled, and ends its run.
     pub(crate) async fn report(self) {
-        let Self { run, number: _, job_id, mut update, large_outputs, mut reporter, under_way, cancel } =
-            self;
+        let Self { run, number: _, job_id, update, large_outputs, mut reporter, under_way, cancel } = self;
         let reported = async {
             if let Some(start) = under_way {
                 // The reply does not matter, but the progress must reach agq before the end.
                 let _started = start.await;
             }
-            while reporter.upload(&job_id, &large_outputs.streams, &mut update).await
-                && reporter.report(&job_id, update.clone()).await == Reported::BlobMissing
-            {}
+            report_end(&mut reporter, &job_id, &large_outputs.streams, update, &UPLOAD_PAUSES).await
         };
         tokio::select! {
-            () = reported => {}
+            _reported = reported => {}
             () = cancel.cancelled() => {}
         }
         drop(run);
     }
+}
+
+/// Uploads the large outputs of a job, and reports its end. If agq lacks an output that it has
+/// stored, repeats both after each of `pauses`, and then reports the first bytes only.
+async fn report_end(
+    reporter: &mut JobReporter,
+    job_id: &JobId,
+    streams: &[LargeOutput],
+    update: JobUpdate,
+    pauses: &[Duration],
+) -> Reported {
+    let mut pauses = pauses.iter();
+    loop {
+        let mut with_blobs = update.clone();
+        if !reporter.upload(job_id, streams, &mut with_blobs).await {
+            return Reported::Done;
+        }
+        match (reporter.report(job_id, with_blobs).await, pauses.next()) {
+            (Reported::BlobMissing, Some(pause)) => sleep(*pause).await,
+            (Reported::BlobMissing, None) => break,
+            (reported, _) => return reported,
+        }
+    }
+    error!(
+        %job_id,
+        "agq lacks outputs that it has stored, and the result keeps their first bytes: check that all nodes of agq have the same --blob-dir or --blobs"
+    );
+    reporter.report(job_id, update).await
 }
 
 #[derive(Default)]
@@ -95,16 +129,29 @@ impl ReportQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, LazyLock};
+    use std::{
+        io::{BufRead, BufReader, Write},
+        net::TcpListener,
+        os::unix::fs::FileExt,
+        sync::{Arc, LazyLock, mpsc},
+        time::Duration,
+    };
 
-    use agenix_protocol::documents::JobUpdate;
+    use agenix_client::{Connection, Server};
+    use agenix_protocol::{
+        blob::OutputStream,
+        documents::{JobUpdate, parse},
+    };
     use futures_util::FutureExt;
     use tokio::sync::{Semaphore, watch};
 
-    use super::{FinishedJob, ReportQueue};
+    use super::{FinishedJob, LargeOutput, ReportQueue, report_end};
     use crate::exec::cancel::CancelToken;
     use crate::report::{
-        batch_timer::BatchTimer, link::ReportLink, reporter::JobReporter, upload::LargeOutputs,
+        batch_timer::BatchTimer,
+        link::ReportLink,
+        reporter::{JobReporter, Reported},
+        upload::LargeOutputs,
     };
 
     /// Reporter channel that never gets a connection.
@@ -121,6 +168,36 @@ mod tests {
             under_way: None,
             cancel: CancelToken::default(),
         }
+    }
+
+    /// Starts an agq that takes every output, and then does not have its blob. Returns the address
+    /// of this agq, and the reports that it gets.
+    fn forgetful_agq() -> (String, mpsc::Receiver<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (sender, reports) = mpsc::channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, sender) = (stream.unwrap(), sender.clone());
+                let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                std::thread::spawn(move || {
+                    for line in lines.map_while(Result::ok) {
+                        let reply = match line.as_str() {
+                            "AUTH" | "CLIENT" | "OUTPUT.COMMIT" => "+OK\r\n",
+                            "OUTPUT.WRITE" => ":3\r\n",
+                            report if report.starts_with('{') => {
+                                sender.send(report.to_owned()).unwrap();
+                                let names_a_blob = report.contains("stdout_blob");
+                                if names_a_blob { "-ERR Blob not found: d749\r\n" } else { "+OK\r\n" }
+                            }
+                            _ => continue,
+                        };
+                        stream.write_all(reply.as_bytes()).unwrap();
+                    }
+                });
+            }
+        });
+        (address, reports)
     }
 
     fn ids(leaving: &[FinishedJob]) -> Vec<&str> {
@@ -149,6 +226,27 @@ mod tests {
         assert!(reports.next_batch(&mut batch_timer).now_or_never().is_none());
         reports.put(ended(&permits, 2));
         assert_eq!(ids(&reports.next_batch(&mut batch_timer).await), ["job-2"]);
+    }
+
+    #[tokio::test]
+    async fn report_has_the_first_bytes_only_if_agq_never_has_a_stored_output() {
+        let (address, reports) = forgetful_agq();
+        let server = Server::new(&address, "k".into()).unwrap();
+        let connection = Connection::open(&server).await.unwrap();
+        let link = ReportLink::new(connection, server, "w".parse().unwrap());
+        let current = watch::Sender::new(Some(link));
+        let mut reporter = JobReporter::new(current.subscribe(), Arc::default());
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(b"abc", 0).unwrap();
+        let (stream, file) = (OutputStream::Stdout, Arc::new(file.into()));
+        let output = LargeOutput { task_number: 1, stream, file, length: 3 };
+        let json = r#"{"status":"completed","attempt":1,"task_results":[{"task_number":1,"command":"seq","exit_code":0,"stdout":"a","stdout_bytes":3}]}"#;
+        let (job_id, update) = ("job-1".parse().unwrap(), parse(json.as_bytes()).unwrap());
+        let pauses = [Duration::ZERO; 3];
+        let reported = report_end(&mut reporter, &job_id, &[output], update, &pauses).await;
+        assert_eq!(reported, Reported::Done);
+        let name_blobs: Vec<_> = reports.try_iter().map(|report| report.contains("stdout_blob")).collect();
+        assert_eq!(name_blobs, [true, true, true, true, false]);
     }
 
     #[tokio::test]

@@ -118,7 +118,7 @@ impl JobReporter {
                         return Reported::Done;
                     }
                     ReportErrorKind::BlobMissing => {
-                        warn!(%job_id, %error, "agq no longer has an output, which is sent again");
+                        warn!(%job_id, %error, "agq lacks an output that it has stored");
                         return Reported::BlobMissing;
                     }
                     ReportErrorKind::Disconnected => {
