@@ -63,7 +63,8 @@ pub(crate) struct JobPool {
     reporter: watch::Sender<Option<ReportLink>>,
     /// Permits for jobs that upload large outputs, as many as there are slots.
     uploads: Arc<Semaphore>,
-    /// Notified when a report fails because the connection is dead.
+    /// Notified when the worker has to register again: the connection of a report is dead, or agq
+    /// refuses every report of a job.
     pub(crate) lost: Arc<Notify>,
     pub(crate) counters: Counters,
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod batch_timer;
 pub(crate) mod download;
+pub(crate) mod end_report;
 pub(crate) mod link;
 pub(crate) mod queue;
 pub(crate) mod registration;

@@ -17,7 +17,8 @@ use crate::{
     exec::{cancel::CancelToken, live_output::LargeOutput},
     report::{
         batch_timer::BatchTimer,
-        reporter::{JobReporter, Reported, StartReport},
+        end_report::Reported,
+        reporter::{JobReporter, StartReport},
         upload::LargeOutputs,
     },
 };
@@ -43,7 +44,8 @@ pub(crate) struct FinishedJob {
 }
 
 impl FinishedJob {
-    /// Reports the end of the job unless the job is cancelled, and ends its run.
+    /// Reports the end of the job unless the job is cancelled, and ends its run. If agq refuses
+    /// every report, the worker gives the job back.
     pub(crate) async fn report(self) {
         let Self { run, number: _, job_id, update, large_outputs, mut reporter, under_way, cancel } = self;
         let reported = async {
@@ -53,11 +55,15 @@ impl FinishedJob {
             }
             report_end(&mut reporter, &job_id, &large_outputs.streams, update, &UPLOAD_PAUSES).await
         };
-        tokio::select! {
-            _reported = reported => {}
-            () = cancel.cancelled() => {}
-        }
+        let is_reported = tokio::select! {
+            reported = reported => reported == Reported::Done,
+            () = cancel.cancelled() => true,
+        };
         drop(run);
+        if !is_reported {
+            // The next registration no longer names the job.
+            reporter.give_back();
+        }
     }
 }
 
@@ -148,9 +154,7 @@ mod tests {
     use super::{FinishedJob, LargeOutput, ReportQueue, report_end};
     use crate::exec::cancel::CancelToken;
     use crate::report::{
-        batch_timer::BatchTimer,
-        link::ReportLink,
-        reporter::{JobReporter, Reported},
+        batch_timer::BatchTimer, end_report::Reported, link::ReportLink, reporter::JobReporter,
         upload::LargeOutputs,
     };
 

@@ -5,10 +5,8 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use agenix_client::ClientError;
 use agenix_protocol::{
-    documents::{JobDocument, JobUpdate, Status, to_json},
-    errors::ErrorKind,
+    documents::{JobDocument, JobUpdate, Status},
     ids::JobId,
-    limits::MAX_UPDATE_BYTES,
     request::UploadKey,
 };
 use tokio::{
@@ -16,18 +14,17 @@ use tokio::{
     task::JoinHandle,
     time::sleep,
 };
-use tracing::{debug, error, warn};
+use tracing::{debug, warn};
 
 use crate::{
     exec::{cancel::CancelToken, job_report, live_output::LargeOutput, stages::JobProgress},
     report::{
+        end_report::{EndReport, ReportReaction, Reported, is_not_ours},
         link::ReportLink,
         upload::{Uploaded, upload},
     },
 };
 
-/// Size limit below which a report leaves out the task results.
-const MIN_UPDATE_BYTES: usize = 4096;
 /// Pause after an error of agq's store, because a full disk may be temporary.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// Delay of the first progress report. agq shows every claimed job as running before it.
@@ -37,61 +34,12 @@ const REPEAT_PAUSE: Duration = Duration::from_secs(2);
 /// Pause between two progress reports.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
 
-/// Maximum number of repeated reports that agq refuses for a reason that this worker does not know.
-const MAX_REFUSED: u32 = 3;
-
 /// A progress report in flight.
 pub(crate) type StartReport = JoinHandle<Result<(), ClientError>>;
 
 pub(crate) struct JobReporter {
     current: watch::Receiver<Option<ReportLink>>,
     lost: Arc<Notify>,
-}
-
-/// Outcome of the report of an end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reported {
-    /// agq has accepted or refused the report.
-    Done,
-    /// agq does not have a blob that the report names.
-    BlobMissing,
-}
-
-/// Kind of an error of the report of an end, by the reaction that helps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReportErrorKind {
-    /// The job has ended, or belongs to another claim.
-    NotOurs,
-    /// agq does not have a blob that the report names.
-    BlobMissing,
-    /// The connection is lost, or agq no longer knows the worker.
-    Disconnected,
-    /// The message limit of this agq is lower. agq closes the connection.
-    TooLarge,
-    /// The same report may succeed later.
-    Temporary,
-    Other,
-}
-
-impl ReportErrorKind {
-    fn of(error: &ClientError) -> Self {
-        let kind = match error {
-            ClientError::Rejected(reason) if is_not_ours(reason) => return Self::NotOurs,
-            ClientError::Rejected(reason) => ErrorKind::of(reason),
-            ClientError::StoreFailed { .. } => return Self::Temporary,
-            ClientError::Unexpected(_) => return Self::Other,
-            ClientError::Unreachable { .. }
-            | ClientError::Tls { .. }
-            | ClientError::Unauthenticated { .. } => return Self::Disconnected,
-        };
-        match kind {
-            ErrorKind::BlobNotFound => Self::BlobMissing,
-            ErrorKind::WorkerNotRegistered => Self::Disconnected,
-            ErrorKind::MessageTooLarge => Self::TooLarge,
-            ErrorKind::TooManyCommands | ErrorKind::BlobStoreFailed => Self::Temporary,
-            _ => Self::Other,
-        }
-    }
 }
 
 impl JobReporter {
@@ -102,48 +50,19 @@ impl JobReporter {
     }
 
     /// Reports the end of a job, and repeats the report until agq has accepted or refused it.
-    /// Returns the reason if the report has to be made again after an upload.
-    pub(crate) async fn report(&mut self, job_id: &JobId, mut update: JobUpdate) -> Reported {
-        let (mut json, mut most, mut refused) = (to_json(&update), MAX_UPDATE_BYTES, 0);
+    pub(crate) async fn report(&mut self, job_id: &JobId, update: JobUpdate) -> Reported {
+        let mut report = EndReport::new(job_id, update);
         loop {
             // After a failure, only a newer connection is worth another try.
             let link = self.current.borrow_and_update().clone();
             if let Some(ReportLink { reports: mut connection, .. }) = link {
-                let Err(error) = connection.update_job_json(job_id, json.clone()).await else {
+                let Err(error) = connection.update_job_json(job_id, report.json().to_owned()).await else {
                     return Reported::Done;
                 };
-                match ReportErrorKind::of(&error) {
-                    ReportErrorKind::NotOurs => {
-                        warn!(%job_id, %error, "agq refused the report, and the job no longer belongs to this worker");
-                        return Reported::Done;
-                    }
-                    ReportErrorKind::BlobMissing => {
-                        warn!(%job_id, %error, "agq lacks an output that it has stored");
-                        return Reported::BlobMissing;
-                    }
-                    ReportErrorKind::Disconnected => {
-                        debug!(%job_id, %error, "the report waits for a new connection");
-                        self.report_lost_job();
-                    }
-                    ReportErrorKind::TooLarge if most > 0 => {
-                        most = if most > MIN_UPDATE_BYTES { most / 4 } else { 0 };
-                        warn!(%job_id, %error, most, "the report is too large for agq; sending it again with shorter output");
-                        update = job_report::shrunk(update, most);
-                        json = to_json(&update);
-                        self.report_lost_job();
-                    }
-                    ReportErrorKind::Temporary => {
-                        warn!(%job_id, %error, "the report will be sent again");
-                        sleep(STORE_PAUSE).await;
-                        continue;
-                    }
-                    ReportErrorKind::TooLarge | ReportErrorKind::Other if refused == MAX_REFUSED => {
-                        error!(%job_id, %error, "agq does not accept the report, and the result of the job is lost");
-                        return Reported::Done;
-                    }
-                    ReportErrorKind::TooLarge | ReportErrorKind::Other => {
-                        refused += 1;
-                        warn!(%job_id, %error, "agq refused the report, which will be sent again");
+                match report.react(&error) {
+                    ReportReaction::Stop(reported) => return reported,
+                    ReportReaction::Reconnect => self.report_lost_job(),
+                    ReportReaction::Repeat => {
                         sleep(STORE_PAUSE).await;
                         continue;
                     }
@@ -153,6 +72,13 @@ impl JobReporter {
                 return Reported::Done;
             }
         }
+    }
+
+    /// Lets the worker register again, so that agq takes back a job whose run has ended without an
+    /// accepted report.
+    pub(crate) fn give_back(&self) {
+        // A worker that registers at this moment gets the notification afterwards.
+        self.lost.notify_one();
     }
 
     /// Uploads the large outputs of a job, and names their blobs in `update`. Returns false if the
@@ -245,46 +171,21 @@ impl JobReporter {
     }
 }
 
-/// Returns true if the refusal means that the job has ended or belongs to another claim.
-fn is_not_ours(reason: &str) -> bool {
-    let kind = ErrorKind::of(reason);
-    reason.starts_with("Invalid status transition: ")
-        || matches!(
-            kind,
-            ErrorKind::StaleAttempt | ErrorKind::JobNotFound | ErrorKind::JobNotActive | ErrorKind::NotHolder
-        )
-}
-
 #[cfg(test)]
 mod tests {
-    use agenix_client::ClientError;
+    use std::sync::Arc;
 
-    use super::{ReportErrorKind, is_not_ours};
+    use futures_util::FutureExt;
+    use tokio::sync::{Notify, watch};
 
-    #[test]
-    fn report_is_dropped_only_if_the_job_is_not_ours() {
-        let of = |text: &str| ReportErrorKind::of(&ClientError::Rejected(text.into()));
-        assert_eq!(of("Job not found: job-1"), ReportErrorKind::NotOurs);
-        assert_eq!(of("Blob not found: d749"), ReportErrorKind::BlobMissing);
-        assert_eq!(of("Worker not registered: w1"), ReportErrorKind::Disconnected);
-        assert_eq!(of("Message too large: 9 bytes, and the maximum is 8"), ReportErrorKind::TooLarge);
-        assert_eq!(of("Too many commands: slow down"), ReportErrorKind::Temporary);
-        assert_eq!(of("the blob store failed: the disk is full"), ReportErrorKind::Temporary);
-        assert_eq!(of("Invalid job update: task_results is not an array"), ReportErrorKind::Other);
-        let lost = ClientError::Unreachable { address: "a:1".into(), reason: "closed".into() };
-        assert_eq!(ReportErrorKind::of(&lost), ReportErrorKind::Disconnected);
-        let away = ClientError::StoreFailed { address: "a:1".into(), reason: "it is away".into() };
-        assert_eq!(ReportErrorKind::of(&away), ReportErrorKind::Temporary);
-        assert_eq!(ReportErrorKind::of(&ClientError::Unexpected("a number".into())), ReportErrorKind::Other);
-    }
+    use super::JobReporter;
 
     #[test]
-    fn reporter_recognises_refusals_of_an_invalid_claim() {
-        assert!(is_not_ours("Invalid status transition: cancelled -> running"));
-        assert!(is_not_ours("Stale attempt: attempt 1 of job job-1 is over, it is at attempt 2"));
-        assert!(is_not_ours("Worker w1 cannot update job claimed by w2"));
-        assert!(is_not_ours("Job not found: job-1"));
-        assert!(!is_not_ours("Invalid job update: task_results is not an array"));
-        assert!(!is_not_ours("Worker not registered: w1"));
+    fn job_that_goes_back_is_not_missed_by_a_worker_that_registers_at_this_moment() {
+        let lost = Arc::new(Notify::new());
+        let reporter = JobReporter::new(watch::Sender::new(None).subscribe(), Arc::clone(&lost));
+        reporter.give_back();
+        assert!(lost.notified().now_or_never().is_some());
+        assert!(lost.notified().now_or_never().is_none(), "the worker registers once");
     }
 }

@@ -81,7 +81,10 @@ impl Reaction {
             ErrorKind::BlobStoreFailed | ErrorKind::TooManyCommands => Self::Repeat,
             ErrorKind::UploadOffset => Self::Restart,
             ErrorKind::InvalidUpload => Self::Refused,
-            ErrorKind::WorkerNotRegistered | ErrorKind::TooManyConnections => Self::Reconnect,
+            // An admin may give the key its role again.
+            ErrorKind::WorkerNotRegistered | ErrorKind::TooManyConnections | ErrorKind::NotPermitted => {
+                Self::Reconnect
+            }
             ErrorKind::NotHolder
             | ErrorKind::StaleAttempt
             | ErrorKind::JobNotActive
@@ -290,5 +293,6 @@ mod tests {
         assert_eq!(to("Blobs are disabled: start agq with --blob-dir"), Reaction::GiveUp);
         assert_eq!(to("Unknown command 'OUTPUT.WRITE'"), Reaction::GiveUp);
         assert_eq!(to("Too many connections from 192.0.2.1: max 100"), Reaction::Reconnect);
+        assert_eq!(to("NOPERM This key is a client's and may not use OUTPUT.WRITE"), Reaction::Reconnect);
     }
 }
