@@ -5,10 +5,11 @@
 //! Spool files are recycled, because creating and deleting a file takes longer than most uses of
 //! it. A file is recycled only if no other process has it open, because an escaped process may
 //! still write to it. Each task gets an open file description of its own, so that the lease check
-//! can detect such a process.
+//! can detect such a process. A file is not recycled either if a task has linked it to a name
+//! (`ln -L /proc/self/fd/1 NAME`), because later jobs would write to the file of that name.
 
 use std::{
-    fs::File,
+    fs::{File, Metadata},
     io::{self, Seek, SeekFrom},
     ops::Deref,
     os::unix::fs::{FileExt, MetadataExt},
@@ -48,9 +49,11 @@ impl FilePool {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Empties a file and adds it to the pool, unless another process has the file open.
+    /// Empties a file and adds it to the pool, unless another process has the file open or can
+    /// open it by a name.
     fn recycle(&self, file: File) {
-        if !is_sole_opener(&file) || !file.metadata().is_ok_and(|it| it.len() == 0 || empty(&file)) {
+        let is_empty = || nameless(&file).is_some_and(|it| it.len() == 0 || empty(&file));
+        if !is_sole_opener(&file) || !is_empty() {
             return;
         }
         let mut free = self.free();
@@ -120,10 +123,11 @@ impl SpoolFile {
     }
 
     /// Lets agq keep the file, whose output has `length` bytes. Returns false for a file of the
-    /// user, and if a process that a task has left behind may still write to the file.
+    /// user or with a name, and if a process that a task has left behind may still write to the
+    /// file.
     pub(crate) fn give(&self, length: u64) -> bool {
         let is_own = self.pool.is_some() && !self.is_shared.load(Ordering::Relaxed);
-        let is_possible = is_own && is_sole_opener(self);
+        let is_possible = is_own && is_sole_opener(self) && nameless(self).is_some();
         is_possible && *self.given.get_or_init(|| length) == length
     }
 
@@ -154,6 +158,11 @@ impl Drop for SpoolFile {
             pool.recycle(file);
         }
     }
+}
+
+/// Returns the metadata of a file that has no name.
+fn nameless(file: &File) -> Option<Metadata> {
+    file.metadata().ok().filter(|metadata| metadata.nlink() == 0)
 }
 
 /// Opens the file with an open file description of its own, if the system allows that.
@@ -276,6 +285,24 @@ mod tests {
         assert_ne!(inode(&spool.file().unwrap()), number);
         drop(child.stdin.take());
         child.wait().unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn spool_neither_recycles_nor_gives_away_a_file_that_a_task_has_linked_to_a_name() {
+        use rustix::fs::{AtFlags, CWD, linkat};
+
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::new(dir.path());
+        let (file, linked) = (spool.file().unwrap(), dir.path().join("linked"));
+        let mut task = file.open().unwrap();
+        task.write_all(b"output").unwrap();
+        linkat(CWD, super::name(&task), CWD, &linked, AtFlags::SYMLINK_FOLLOW).unwrap();
+        drop(task);
+        assert!(!file.give(6), "the owner of the name may write to it");
+        drop(file);
+        assert!(spool.0.free().is_empty());
+        assert_eq!(std::fs::read(&linked).unwrap(), b"output");
     }
 
     #[cfg(target_os = "linux")]
