@@ -148,6 +148,8 @@ fn main() -> ExitCode {
 }
 
 /// Hides the environment from tasks, which run as the same user, because it has the session key.
+/// The memory and the open files of other jobs are hidden, too, and agq cannot open these files
+/// either (`OUTPUT.COPY`), unless agq has `CAP_SYS_PTRACE`.
 #[cfg(target_os = "linux")]
 fn hide_environment() {
     if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)

@@ -15,7 +15,7 @@ use std::{
     os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -79,7 +79,7 @@ impl Spool {
         let used = self.0.free().pop();
         let file = used.map_or_else(|| tempfile::tempfile_in(&self.0.directory), Ok)?;
         let (file, pool) = (Some(file), Some(Arc::clone(&self.0)));
-        Ok(SpoolFile { file, pool, is_shared: AtomicBool::new(false), given: OnceLock::new() })
+        Ok(SpoolFile { file, pool, is_shared: AtomicBool::new(false), given: Mutex::default() })
     }
 
     /// Returns the free and total bytes of the disk that holds the spool.
@@ -102,9 +102,9 @@ pub(crate) struct SpoolFile {
     file: Option<File>,
     /// Pool that recycles the file. `None` for a file of the user.
     pool: Option<Arc<FilePool>>,
-    /// Number of bytes of the output, once agq may keep the file. From then on, the file is not
-    /// changed here.
-    given: OnceLock<u64>,
+    /// Number of bytes of the output while agq may keep the file, which is not changed here
+    /// meanwhile.
+    given: Mutex<Option<u64>>,
     /// Set when a task shares this open file description, which the lease check cannot detect.
     is_shared: AtomicBool,
 }
@@ -123,23 +123,38 @@ impl SpoolFile {
     }
 
     /// Lets agq keep the file, whose output has `length` bytes. Returns false for a file of the
-    /// user or with a name, and if a process that a task has left behind may still write to the
-    /// file.
+    /// user or with a name, if a process that a task has left behind may still write to the file,
+    /// and if agq may keep the file already.
     pub(crate) fn give(&self, length: u64) -> bool {
         let is_own = self.pool.is_some() && !self.is_shared.load(Ordering::Relaxed);
-        let is_possible = is_own && is_sole_opener(self) && nameless(self).is_some();
-        is_possible && *self.given.get_or_init(|| length) == length
+        let mut given = self.given();
+        let is_possible = is_own && given.is_none() && is_sole_opener(self) && nameless(self).is_some();
+        if is_possible {
+            *given = Some(length);
+        }
+        is_possible
+    }
+
+    /// Takes a given file back. The caller knows that no request for the file is on its way to agq.
+    /// If agq has the file nevertheless, the file has a name, and is not recycled.
+    pub(crate) fn take_back(&self) {
+        *self.given() = None;
+    }
+
+    fn given(&self) -> MutexGuard<'_, Option<u64>> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the number of bytes of the output. Behind them, agq may have added checksums.
     pub(crate) fn length(&self) -> u64 {
-        self.given.get().copied().unwrap_or_else(|| self.metadata().map_or(0, |metadata| metadata.len()))
+        let given = *self.given();
+        given.unwrap_or_else(|| self.metadata().map_or(0, |metadata| metadata.len()))
     }
 }
 
 impl From<File> for SpoolFile {
     fn from(file: File) -> Self {
-        Self { file: Some(file), pool: None, is_shared: AtomicBool::new(false), given: OnceLock::new() }
+        Self { file: Some(file), pool: None, is_shared: AtomicBool::new(false), given: Mutex::default() }
     }
 }
 
@@ -153,7 +168,7 @@ impl Deref for SpoolFile {
 
 impl Drop for SpoolFile {
     fn drop(&mut self) {
-        let is_own = self.given.get().is_none() && !self.is_shared.load(Ordering::Relaxed);
+        let is_own = self.given().is_none() && !self.is_shared.load(Ordering::Relaxed);
         if let (Some(file), Some(pool), true) = (self.file.take(), &self.pool, is_own) {
             pool.recycle(file);
         }

@@ -182,7 +182,8 @@ async fn send_bytes(
     Err(ClientError::Unexpected("the output has no bytes".into()))
 }
 
-/// Lets an agq on this machine copy a stream from its open file.
+/// Lets an agq on this machine copy a stream from its open file. agq can do so only with
+/// `CAP_SYS_PTRACE`, because this process is not dumpable.
 async fn hand_over(
     connection: &mut Connection,
     key: &UploadKey,
@@ -197,6 +198,9 @@ async fn hand_over(
         let copied = connection.copy_output(key, (done, output.length - done), file).await;
         if must_repeat(key, &copied).await {
             continue;
+        }
+        if file.may_be_kept && copied.as_ref().is_err_and(needs_bytes) {
+            output.file.take_back();
         }
         let (total, hash) = copied?;
         done = total;
@@ -279,6 +283,59 @@ mod tests {
     use agenix_client::ClientError;
 
     use super::Reaction;
+
+    /// Starts an agq at a Unix socket that cannot read files of its clients.
+    #[cfg(target_os = "linux")]
+    fn agq_without_files(socket: &std::path::Path) {
+        use std::io::{BufRead, BufReader, Write};
+
+        let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            for line in lines.map_while(Result::ok) {
+                let reply = match line.as_str() {
+                    "AUTH" | "OUTPUT.COMMIT" => "+OK\r\n",
+                    "OUTPUT.COPY" => "-ERR Unreadable file: Permission denied (os error 13)\r\n",
+                    "OUTPUT.WRITE" => ":3\r\n",
+                    _ => continue,
+                };
+                stream.write_all(reply.as_bytes()).unwrap();
+            }
+        });
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn file_that_agq_cannot_read_is_sent_in_chunks_and_recycled() {
+        use std::{
+            os::unix::fs::{FileExt, MetadataExt},
+            sync::Arc,
+        };
+
+        use agenix_client::{Connection, Server};
+        use agenix_protocol::{blob::OutputStream, request::UploadKey};
+
+        use super::{LargeOutput, send_on};
+        use crate::exec::spool::Spool;
+
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("agq.sock");
+        agq_without_files(&socket);
+        let server = Server::new(&format!("unix:{}", socket.display()), "k".into()).unwrap();
+        let mut connection = Connection::open(&server).await.unwrap();
+        let spool = Spool::new(dir.path());
+        let file = spool.file().unwrap();
+        file.write_all_at(b"abc", 0).unwrap();
+        // While it is open, no other file gets its number.
+        let (open, stream) = (file.try_clone().unwrap(), OutputStream::Stdout);
+        let key = UploadKey { job_id: "job-1".parse().unwrap(), attempt: 1, task_number: 1, stream };
+        let output = LargeOutput { task_number: 1, stream, file: Arc::new(file), length: 3 };
+        send_on(&mut connection, &key, &output).await.unwrap();
+        drop(output);
+        let next = spool.file().unwrap();
+        assert_eq!(next.metadata().unwrap().ino(), open.metadata().unwrap().ino());
+    }
 
     #[test]
     fn upload_reacts_to_the_kind_of_an_error() {
