@@ -20,17 +20,24 @@ use crate::support::{ended, plan};
 fn mapped_after(lab: &Lab, first: &str, args: &[&str]) -> Ran {
     let tmp = lab.path().join("tmp");
     fs::create_dir_all(&tmp).unwrap();
-    let agx = lab.command("agx");
-    let mut command = Command::new("sh");
-    for (name, value) in agx.get_envs() {
+    let mut agx = lab.command("agx");
+    agx.env("TMPDIR", tmp).arg("map").args(args);
+    Ran::from(after(lab, first, &agx).output().unwrap())
+}
+
+/// Returns a shell that runs `first`, and becomes `command`.
+fn after(lab: &Lab, first: &str, command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    for (name, value) in command.get_envs() {
         match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
         };
     }
-    command.current_dir(lab.path()).env("TMPDIR", tmp);
-    command.args(["-c", &format!("{first}; exec \"$0\" map \"$@\"")]).arg(agx.get_program()).args(args);
-    Ran::from(command.output().unwrap())
+    shell.current_dir(lab.path()).stdin(Stdio::null());
+    shell.args(["-c", &format!("{first}; exec \"$0\" \"$@\"")]);
+    shell.arg(command.get_program()).args(command.get_args());
+    shell
 }
 
 fn numbers(count: u32) -> Vec<String> {
@@ -54,6 +61,32 @@ fn few_descriptors_make_fewer_jobs_at_once_and_fail_none() {
     }
     let refused = mapped_after(&lab, "ulimit -n 20", &["true", ":::", "a"]).expect(2);
     assert!(refused.err.contains("the limit of open files is 20"), "{}", refused.err);
+}
+
+#[test]
+fn job_that_needs_more_files_than_its_worker_has_fails_alone() {
+    const TASKS: u32 = 16;
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut agw = lab.command("agw");
+    agw.env("AGQ_ADDR", agq.address()).args(["--max-concurrent-jobs", "2"]);
+    let agw = lab.agw_by("w1", after(&lab, "ulimit -n 64", &agw));
+    let cat = |number: u32| {
+        let from = number - 1;
+        format!(r#"{{"task_number":{number},"command":"cat","input_from_task":{from},"stream":true}}"#)
+    };
+    let mut tasks = vec![r#"{"task_number":1,"command":"cat"}"#.to_owned()];
+    tasks.extend((2..=TASKS).map(cat));
+    let tasks = tasks.join(",");
+    lab.submit_plan(&agq, &format!(r#"{{"plan_id":"cats","max_retries":0,"tasks":[{tasks}]}}"#));
+    lab.submit_plan(&agq, &plan("true", "true", &[]));
+    lab.submit_action(&agq, "cats", "large", "[{}]");
+    lab.submit_action(&agq, "true", "small", "[{}]");
+    let job = ended(&lab, &agq, "large");
+    assert!(job["error"].as_str().is_some_and(|error| error.contains("it needs 85 open files")), "{job}");
+    assert_eq!((&job["status"], &job["attempt"]), (&"failed".into(), &1.into()), "{job}");
+    assert_eq!(ended(&lab, &agq, "small")["status"], "completed");
+    assert!(!agw.log().contains("cannot be started"), "{}", agw.log());
 }
 
 #[test]

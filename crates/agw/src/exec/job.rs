@@ -28,6 +28,7 @@ use crate::exec::{
     launch::Launcher,
     live_output::LiveOutput,
     memory_bound::MemoryBound,
+    open_file_limit,
     output_quota::Quota,
     processor_time::{LimitSource, ProcessorLimit, ProcessorMeter},
     programs::OfferedPrograms,
@@ -166,7 +167,7 @@ async fn run_stages<'f>(
     mark: &JobMark,
 ) -> (Option<String>, Vec<TaskResult>) {
     let ReadJob { stages, sandbox: wanted, patterns, admission, record, .. } = read;
-    let needed = open_files(read, context).min(context.most_files);
+    let needed = open_files(read, context);
     // A job that waits for open files counts as waiting, too: otherwise a lasting shortage of the
     // jobs that have them would not be noticed.
     let waits = context.shortage.wait();
@@ -346,7 +347,9 @@ fn read<'c>(job: &JobDocument, slot: u32, context: &'c ExecContext) -> Result<Re
     let record = context.provenance.as_ref();
     let record =
         record.map(|provenance| JobRecord::new(Arc::clone(provenance), plan.tasks.len(), patterns.clone()));
-    Ok(ReadJob { stages, sandbox, patterns, limits, record, admission: OnceLock::new() })
+    let read = ReadJob { stages, sandbox, patterns, limits, record, admission: OnceLock::new() };
+    let never_fits = open_file_limit::never_fits(open_files(&read, context), context.most_files);
+    never_fits.map_or(Ok(read), |reason| Err(Unadmitted::Failed(reason)))
 }
 
 fn worker_programs(context: &ExecContext) -> WorkerPrograms<'_> {
@@ -380,3 +383,6 @@ fn not_admitted(unadmitted: Unadmitted) -> (Option<String>, Vec<TaskResult>) {
 fn stopped(results: Vec<TaskResult>) -> (Option<String>, Vec<TaskResult>) {
     (Some(STOPPED.into()), results)
 }
+
+#[cfg(test)]
+mod tests;

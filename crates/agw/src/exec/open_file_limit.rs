@@ -17,6 +17,8 @@ const OWN_FILES: u64 = 16;
 const FILES_A_JOB: u64 = 10;
 /// Open files of a job with several tasks, from which [`needed`] computes the raised limit.
 const FILES_A_LARGE_JOB: u64 = 24;
+/// Open files of a job with 100 streaming tasks, the most that agq accepts without `--max-tasks`.
+const FILES_OF_LARGEST_JOB: u64 = 505;
 /// Maximum number of files that the worker keeps open for followed jobs that have ended.
 const MAX_FOLLOWED: u64 = 256;
 
@@ -55,10 +57,22 @@ impl OpenFileLimit {
     }
 }
 
+/// Returns the reason why a job never runs here that needs `needed` open files at a time. The
+/// running jobs have at most `most`.
+pub(crate) fn never_fits(needed: u32, most: u32) -> Option<String> {
+    (needed > most).then(|| {
+        format!(
+            "it needs {needed} open files at a time, and this worker has {most} for its jobs: use fewer tasks, \
+             or raise `ulimit -n` or LimitNOFILE= of agw"
+        )
+    })
+}
+
 /// Returns the open files of `slots` slots, and of the `open` files the worker was started with.
 fn needed(slots: u32, open: u64) -> u64 {
     let threads = u64::from(slots.min(MAX_SPAWN_THREADS));
-    open + OWN_FILES + threads * FILES_PER_SPAWN_THREAD + u64::from(slots) * FILES_A_LARGE_JOB + MAX_FOLLOWED
+    let jobs = (u64::from(slots) * FILES_A_LARGE_JOB).max(FILES_OF_LARGEST_JOB);
+    open + OWN_FILES + threads * FILES_PER_SPAWN_THREAD + jobs + MAX_FOLLOWED
 }
 
 /// Returns what `limit` allows for `slots` slots, or `None` if it is too low for one job.
@@ -138,7 +152,7 @@ mod tests {
         for slots in [1, 2, 32, 400, 10_000] {
             let limit = allowed(slots, needed(slots, 3), 3).unwrap();
             assert_eq!((limit.slots, limit.threads), (slots, slots.min(32)));
-            assert!(limit.job_files >= slots * 24 && limit.followed_files > 0, "{limit:?}");
+            assert!(limit.job_files >= (slots * 24).max(505) && limit.followed_files > 0, "{limit:?}");
         }
     }
 

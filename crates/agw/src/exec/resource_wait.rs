@@ -9,7 +9,10 @@ use std::{
 };
 
 use rustix::io::Errno;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, sleep_until},
+};
 use tracing::warn;
 
 use crate::{clock, exec::cancel::CancelToken};
@@ -43,15 +46,23 @@ fn errno(error: &io::Error) -> Option<Errno> {
 
 /// State of the starts of tasks.
 #[derive(Debug, Default)]
-pub(crate) struct Shortage(Mutex<ShortageState>);
+pub(crate) struct Shortage {
+    state: Mutex<ShortageState>,
+    /// Notified when the only job that has processes is to fail.
+    sole_holder: Notify,
+}
 
 #[derive(Debug, Default)]
 struct ShortageState {
     /// Times of the first and of the latest failure since the last successful start.
     failed: Option<(Instant, Instant)>,
     reason: String,
+    /// True if the latest failure was a lack of processes.
+    lacks_processes: bool,
     /// Number of waiting jobs.
     waiting: usize,
+    /// Number of jobs that have processes and wait for the start of a further one.
+    holders: usize,
 }
 
 /// Guard of a waiting job. A drop of the guard ends the wait.
@@ -59,6 +70,9 @@ pub(crate) struct WaitGuard<'s> {
     shortage: &'s Shortage,
     next: Duration,
 }
+
+/// Guard of a job that has processes and waits for the start of a further one.
+struct HolderGuard<'s>(&'s Shortage);
 
 impl Shortage {
     /// Registers a waiting job.
@@ -79,14 +93,45 @@ impl Shortage {
 
     /// Waits until a shortage lasts although every job of the worker waits, and returns the reason.
     /// `jobs` returns the number of jobs of the worker. If the worker ends, any shortage lasts.
+    /// Otherwise, a job that alone has all processes fails first.
     pub(crate) async fn wait_until_lasting(&self, jobs: impl Fn() -> usize, ends: bool) -> String {
         let least = if ends { Duration::ZERO } else { LASTING };
         loop {
-            if let Some(reason) = self.lasting(jobs(), Instant::now(), least) {
+            let now = Instant::now();
+            if let Some(reason) = self.lasting(jobs(), now, least)
+                && (ends || !self.fail_sole_holder(now))
+            {
                 return reason;
             }
             sleep(LOOK_EVERY).await;
         }
+    }
+
+    /// Waits, for a job that has processes and starts a further one, until no process can be
+    /// started although no other job has any. Returns the error with which the job then fails: it
+    /// would meet the same shortage again.
+    pub(crate) async fn sole_holder_fails(&self) -> io::Error {
+        let notified = self.sole_holder.notified();
+        self.lock().holders += 1;
+        let _holder = HolderGuard(self);
+        notified.await;
+        io::Error::other(
+            "no further process can be started, and no other job of the worker has any: let fewer tasks stream, \
+             or raise `ulimit -u` or TasksMax= of agw",
+        )
+    }
+
+    /// Lets the only job that has processes fail if processes are what lacks. The other jobs then
+    /// have as much time again. Returns false if there is no such job.
+    fn fail_sole_holder(&self, now: Instant) -> bool {
+        let mut state = self.lock();
+        if !state.lacks_processes || state.holders != 1 {
+            return false;
+        }
+        state.failed = state.failed.map(|(_, latest)| (now, latest));
+        drop(state);
+        self.sole_holder.notify_waiters();
+        true
     }
 
     /// Returns the reason for a shortage of at least `least` while all `jobs` of the worker wait.
@@ -98,7 +143,7 @@ impl Shortage {
     }
 
     fn lock(&self) -> MutexGuard<'_, ShortageState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -114,6 +159,7 @@ impl WaitGuard<'_> {
         let first = state.failed.map_or(now, |(first, _)| first);
         state.failed = Some((first, now));
         state.reason = error.to_string();
+        state.lacks_processes = errno(error) == Some(Errno::AGAIN);
         drop(state);
         let wait = self.next;
         self.next = (wait * 2).min(MAX_WAIT);
@@ -128,6 +174,12 @@ impl Drop for WaitGuard<'_> {
         if state.waiting == 0 {
             state.failed = None;
         }
+    }
+}
+
+impl Drop for HolderGuard<'_> {
+    fn drop(&mut self) {
+        self.0.lock().holders -= 1;
     }
 }
 
@@ -186,6 +238,7 @@ pub(crate) async fn retry_on_shortage<T, S: Future<Output = io::Result<T>>>(
 mod tests {
     use std::{cell::Cell, future::ready, io, time::Duration};
 
+    use futures_util::FutureExt;
     use rustix::io::Errno;
     use tokio::time::Instant;
 
@@ -233,6 +286,29 @@ mod tests {
         assert!(lasting(0, later).is_none() && lasting(1, later).is_some());
         drop(one);
         assert!(lasting(1, later).is_none(), "nobody waits");
+    }
+
+    #[tokio::test]
+    async fn lasting_lack_of_processes_fails_the_only_job_that_has_some() {
+        let (shortage, now) = (Shortage::default(), Instant::now());
+        let (mut wait, _other) = (shortage.wait(), shortage.wait());
+        wait.failed(&error(Errno::AGAIN), now - LASTING);
+        wait.failed(&error(Errno::NOSPC), now);
+        let [mut one, mut two] = [0; 2].map(|_| Box::pin(shortage.sole_holder_fails()));
+        assert!((&mut one).now_or_never().is_none());
+        assert!(!shortage.fail_sole_holder(now), "the disk is full");
+        wait.failed(&error(Errno::AGAIN), now);
+        assert!((&mut two).now_or_never().is_none());
+        assert!(!shortage.fail_sole_holder(now), "both jobs have processes");
+        drop(two);
+        let failed = tokio::select! {
+            biased;
+            failed = one => failed,
+            reason = shortage.wait_until_lasting(|| 2, false) => panic!("all jobs go back: {reason}"),
+        };
+        assert!(failed.to_string().contains("ulimit -u"), "{failed}");
+        assert!(!shortage.fail_sole_holder(now), "no job has processes");
+        assert!(shortage.lasting(2, now, LASTING).is_none(), "the other job has as much time again");
     }
 
     #[tokio::test]

@@ -185,7 +185,16 @@ pub(crate) async fn start_with_retry(
     cancel: &CancelToken,
 ) -> Result<(StartedProcess, Option<io::PipeReader>), Unstarted> {
     let start = || start(command, before, context, (inputs, launcher));
-    let started = retry_on_shortage(start, command.timeout, &context.shortage, cancel).await?;
+    let starting = retry_on_shortage(start, command.timeout, &context.shortage, cancel);
+    let started = match before {
+        None => starting.await?,
+        // The job has the processes before the pipe, which wait for this one.
+        Some(_) => tokio::select! {
+            biased;
+            started = starting => started?,
+            error = context.shortage.sole_holder_fails() => return Err(Unstarted::Failed(error)),
+        },
+    };
     context.shortage.over();
     Ok(started)
 }
