@@ -152,7 +152,8 @@ pub(crate) struct Config {
     #[arg(long, env = "AGW_SPOOL_QUOTA", value_name = "BYTES", default_value_t = 17_179_869_184)]
     pub(crate) spool_quota: u64,
     /// Number of bytes to keep free on the disk of the spool, at most a tenth of the disk. If less
-    /// is free, a job whose output takes more than the free bytes is ended, and fails
+    /// is free, a job whose output takes more than the free bytes is ended, and fails. An input
+    /// that would leave less, and less than its own bytes, waits before it is stored
     #[arg(long, env = "AGW_SPOOL_RESERVE", value_name = "BYTES", default_value_t = 1_073_741_824)]
     pub(crate) spool_reserve: u64,
     /// End at once when stdin ends, so that the worker does not outlive the process that started it

@@ -72,6 +72,7 @@ use crate::{
     exec::{
         admission::AdmissionControl,
         inherited_limit,
+        input_space::UnwrittenInputs,
         memory_bound::MemoryBounds,
         open_file_limit::OpenFileLimit,
         output_quota::Quota,
@@ -329,6 +330,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
         most_files: open_file_limit.job_files,
         shortage: Arc::new(Shortage::default()),
         quota: Quota { of_job: config.spool_quota, reserve: config.spool_reserve, of_budget: None },
+        unwritten_inputs: UnwrittenInputs::default(),
         processor_limit: None,
         sandboxes,
         admission,

@@ -74,6 +74,8 @@ mod shares;
 mod signals;
 mod signed_orders;
 mod specifications;
+#[cfg(target_os = "linux")]
+mod spool_disk;
 mod standard_streams;
 #[cfg(target_os = "linux")]
 mod stray_processes;

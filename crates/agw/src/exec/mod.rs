@@ -7,6 +7,7 @@ pub(crate) mod exit;
 pub(crate) mod helper_command;
 pub(crate) mod idle;
 pub(crate) mod inherited_limit;
+pub(crate) mod input_space;
 pub(crate) mod io_counters;
 pub(crate) mod job;
 pub(crate) mod job_mark;

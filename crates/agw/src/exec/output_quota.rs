@@ -1,6 +1,6 @@
 //! Spool quota: the bytes of disk that the output of a job may take. The worker enforces the quota
 //! by polling, because a file has no limit of its own. The interval follows from the fastest write
-//! speed.
+//! speed. An input has a known length, and is checked before it is stored.
 
 use std::time::Duration;
 
@@ -20,6 +20,11 @@ pub(crate) struct Quota {
 pub(crate) struct DiskSpace {
     pub(crate) free: u64,
     pub(crate) total: u64,
+}
+
+impl DiskSpace {
+    /// Space of a disk without readable statistics.
+    pub(crate) const UNLIMITED: Self = Self { free: u64::MAX, total: u64::MAX };
 }
 
 /// Result of one check of the quota.
@@ -47,7 +52,7 @@ impl Quota {
                 "its output takes {used} bytes of the spool, and a job may take {most}: write less, or raise --spool-quota of agw"
             ));
         }
-        let reserve = self.reserve.min(room.total / 10);
+        let reserve = self.reserve_on(room);
         // A job with little output goes on, because its output is not what fills the disk.
         if room.free < reserve && used > room.free {
             return QuotaCheck::Exceeds(format!(
@@ -59,6 +64,18 @@ impl Quota {
         let until_full = room.free.saturating_sub(reserve).max(room.free.saturating_sub(used) / 2);
         let left = (self.of_job - used).min(until_full);
         QuotaCheck::Fits(wait_for(left, used))
+    }
+
+    /// Returns true if an input of `bytes` may be stored: it leaves the reserve free, or at least as
+    /// much as it takes, because such an input is not what fills the disk.
+    pub(crate) fn admits_input(&self, bytes: u64, room: DiskSpace) -> bool {
+        let least = self.reserve_on(room).min(bytes);
+        room.free.checked_sub(bytes).is_some_and(|left| left >= least)
+    }
+
+    /// Returns the number of bytes to keep free on the disk with this `room`.
+    pub(crate) fn reserve_on(&self, room: DiskSpace) -> u64 {
+        self.reserve.min(room.total / 10)
     }
 
     /// Judges a job by the number of bytes that its tasks have written.
@@ -110,6 +127,14 @@ mod tests {
         assert!(wait(0, 0, 10_000 * MB).is_some(), "a disk that others have filled");
         assert!(wait(50 * MB, 14 * MB, 64 * MB).is_some(), "of a small disk less has to stay free");
         assert_eq!(wait(58 * MB, 6 * MB, 64 * MB), None);
+    }
+
+    #[test]
+    fn input_leaves_the_reserve_free_or_is_small() {
+        let admits = |bytes, free| QUOTA.admits_input(bytes, DiskSpace { free, total: 20_000 * MB });
+        assert!(admits(9_000 * MB, 10_000 * MB) && !admits(9_001 * MB, 10_000 * MB));
+        assert!(admits(400 * MB, 800 * MB) && !admits(401 * MB, 800 * MB), "others have filled the disk");
+        assert!(admits(0, 0) && !admits(1, 1) && !admits(2, 1));
     }
 
     #[test]

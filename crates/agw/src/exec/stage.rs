@@ -167,7 +167,7 @@ async fn exceeded(
 ) -> (u32, String) {
     loop {
         // A disk without readable statistics counts as unlimited.
-        let room = context.spool.room().unwrap_or(DiskSpace { free: u64::MAX, total: u64::MAX });
+        let room = context.spool.room().unwrap_or(DiskSpace::UNLIMITED);
         let (used, task_number) = live_output.taken();
         let outputs = [context.quota.check(used, room), context.quota.check_budget(|| live_output.written())];
         let processor = processor.map(|(meter, leaders)| meter.check(leaders));

@@ -16,6 +16,7 @@ use crate::exec::{
     cancel::CancelToken,
     ended::Ended,
     idle::WrittenOutput,
+    input_space::UnwrittenInputs,
     job_resources::JobResources,
     launch::{Launcher, TaskProcess},
     live_output::OutputStreams,
@@ -45,6 +46,7 @@ pub(crate) struct ExecContext {
     /// Time between SIGTERM and SIGKILL.
     pub(crate) kill_grace: Duration,
     pub(crate) quota: Quota,
+    pub(crate) unwritten_inputs: UnwrittenInputs,
     /// Maximum processor time of the job, if it has one.
     pub(crate) processor_limit: Option<ProcessorLimit>,
     /// Permits for the open files of running jobs, at most as many as the system allows.
@@ -93,6 +95,7 @@ impl ExecContext {
             kept_bytes: 1 << 16,
             kill_grace: Duration::from_secs(1),
             quota: Quota { of_job: u64::MAX, reserve: 0, of_budget: None },
+            unwritten_inputs: UnwrittenInputs::default(),
             processor_limit: None,
             files: Arc::new(Semaphore::new(FILES as usize)),
             most_files: FILES,

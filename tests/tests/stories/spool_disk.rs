@@ -1,0 +1,63 @@
+//! A worker whose spool is a small disk.
+
+use std::{
+    fs::{self, File},
+    process::{Command, Stdio},
+};
+
+use e2e::{Agq, Agw, Lab};
+use rustix::process::geteuid;
+
+use crate::running::RunningCommand;
+
+/// Starts a worker whose spool is a disk of 64 MiB.
+fn worker_with_small_spool(lab: &Lab, agq: &Agq) -> Agw {
+    let (spool, agw) = (lab.path().join("spool"), lab.command("agw"));
+    fs::create_dir(&spool).unwrap();
+    let mut unshare = Command::new("unshare");
+    for (name, value) in agw.get_envs() {
+        match value {
+            Some(value) => unshare.env(name, value),
+            None => unshare.env_remove(name),
+        };
+    }
+    unshare.env("AGQ_ADDR", agq.address()).env("AGW_SPOOL_DIR", &spool);
+    unshare.current_dir(lab.path()).stdin(Stdio::null());
+    if !geteuid().is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    let script = "mount -t tmpfs -o size=64m none \"$AGW_SPOOL_DIR\" && exec \"$0\" \"$@\"";
+    unshare.args(["--mount", "sh", "-c", script]).arg(agw.get_program());
+    unshare.args(["--max-concurrent-jobs", "2"]);
+    lab.agw_by("w1", unshare)
+}
+
+fn run(lab: &Lab, agq: &Agq, args: &[&str]) -> Command {
+    let mut command = lab.command("agx");
+    command.env("AGQ_ADDR", agq.address()).env("TMPDIR", lab.path()).args(["run", "--"]).args(args);
+    command
+}
+
+#[test]
+fn input_that_is_larger_than_the_disk_of_the_spool_fails_its_job_alone() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = worker_with_small_spool(&lab, &agq);
+    let count = |bytes| {
+        let input = lab.path().join("input");
+        File::create(&input).unwrap().set_len(bytes).unwrap();
+        let input = File::open(input).unwrap();
+        RunningCommand::with_stdin(&mut run(&lab, &agq, &["wc", "-c"]), input.into()).end()
+    };
+    let go = lab.path().join("go");
+    let script = format!("echo began; until [ -e '{}' ]; do sleep 0.02; done; echo ended", go.display());
+    let mut other = RunningCommand::start(&mut run(&lab, &agq, &["sh", "-c", &script]));
+    assert_eq!(other.line(), "began\n");
+    let (code, _, err) = count(100_000_000);
+    assert!(code != 0 && err.contains("the disk of the spool has 67108864"), "{code} {err}");
+    let (code, out, err) = count(50_000_000);
+    assert_eq!((code, out.trim()), (0, "50000000"), "{err}");
+    fs::write(go, "").unwrap();
+    let (code, out, err) = other.end();
+    assert_eq!((code, out.as_str()), (0, "ended\n"), "{err}");
+}
