@@ -18,6 +18,8 @@ use tempfile::TempDir;
 
 /// Prefix of the directories of workers.
 const PREFIX: &str = "agw-scratch-";
+/// Maximum number of directories that a worker loses to other workers that start at the same time.
+const MAX_LOST: u32 = 100;
 
 /// Directory of a worker for the scratch directories of its supervisors.
 #[derive(Debug, Clone)]
@@ -42,14 +44,15 @@ impl ScratchRoot {
     /// Creates the directory of this worker in `parent`, for tasks of `user`.
     pub(super) fn create(parent: &Path, user: Option<User>) -> io::Result<Self> {
         remove_abandoned(parent);
-        // The user of the tasks has to pass through the directory.
-        let mode = Permissions::from_mode(0o711);
-        let directory =
-            tempfile::Builder::new().prefix(PREFIX).permissions(mode.clone()).tempdir_in(parent)?;
-        fs::set_permissions(directory.path(), mode)?;
-        let lock = File::open(directory.path())?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Self(Arc::new(Root { _lock: lock, directory, user })))
+        let mut lost = 0;
+        loop {
+            let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+            match locked(directory.path()) {
+                Ok(lock) => return Ok(Self(Arc::new(Root { _lock: lock, directory, user }))),
+                Err(error) if lost < MAX_LOST && is_loss(&error) => lost += 1,
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Creates an empty directory that the user of the tasks owns.
@@ -68,8 +71,24 @@ impl ScratchDirectory {
     }
 }
 
+/// Locks the new directory of a worker, and lets the user of the tasks pass through it.
+fn locked(directory: &Path) -> io::Result<File> {
+    fs::set_permissions(directory, Permissions::from_mode(0o711))?;
+    let lock = File::open(directory)?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+    // Another worker may have removed the directory before the lock. From now on, none does.
+    fs::symlink_metadata(directory)?;
+    Ok(lock)
+}
+
+/// Returns true if another worker has locked or removed a new directory before its worker has
+/// locked it.
+fn is_loss(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::WouldBlock)
+}
+
 /// Removes directories of workers that have ended. A worker that has just created its directory and
-/// not locked it yet loses the directory, and then fails to start.
+/// not locked it yet loses the directory, and creates another one.
 fn remove_abandoned(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if !entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
@@ -79,8 +98,9 @@ fn remove_abandoned(parent: &Path) {
         if !entry.path().symlink_metadata().is_ok_and(is_own) {
             continue;
         }
-        let is_abandoned = |lock: File| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
-        if File::open(entry.path()).is_ok_and(is_abandoned) {
+        let Ok(lock) = File::open(entry.path()) else { continue };
+        // The lock lasts until the directory is removed.
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             // The next worker tries again.
             let _is_removed = fs::remove_dir_all(entry.path());
         }
@@ -89,9 +109,26 @@ fn remove_abandoned(parent: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, sync::Barrier, thread};
 
     use super::ScratchRoot;
+
+    #[test]
+    fn workers_that_start_at_once_keep_their_directories() {
+        const WORKERS: usize = 20;
+        let (parent, start) = (tempfile::tempdir().unwrap(), Barrier::new(WORKERS));
+        let create = || {
+            start.wait();
+            ScratchRoot::create(parent.path(), None)
+        };
+        let roots: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..WORKERS).map(|_| scope.spawn(create)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        for root in roots {
+            root.unwrap().directory().unwrap();
+        }
+    }
 
     #[test]
     fn directories_of_ended_workers_are_removed_and_those_of_others_are_kept() {
