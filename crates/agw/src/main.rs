@@ -309,7 +309,8 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
         registration.tags.extend(secrets.tags().map(|tag| (tag, true.into())));
     }
     task_environment::withhold(withheld.into_iter());
-    let sandboxes = Sandboxes::prepare(settings, &config.spool_dir())?.map(Arc::new);
+    let sandboxes = Sandboxes::prepare(settings, (&config.spool_dir(), open_file_limit.slots))?;
+    let sandboxes = sandboxes.map(Arc::new);
     if let Some(profile) = admission.profile() {
         check_profile(profile, sandboxes.as_deref())?;
     }

@@ -26,7 +26,7 @@ use crate::exec::{
     processor_time::{LimitSource, ProcessorLimit},
     programs::OfferedPrograms,
     provenance::{ProvenanceSigner, TaskRecord},
-    resource_wait::{Shortage, Unstarted, retry_on_shortage},
+    resource_wait::{Shortage, Unstarted, is_shortage, retry_on_shortage},
     sandbox::sandboxes::Sandboxes,
     secrets::{MaskRelay, Secrets, masked_pipe},
     spool::{Spool, SpoolFile},
@@ -179,7 +179,8 @@ pub(crate) enum Out {
     Pipe(PipeCounter),
 }
 
-/// Starts a command, waiting out a shortage of resources as a part of the timeout of the task.
+/// Starts a command, waiting out a shortage of resources as a part of the timeout of the task. A
+/// shortage ends the sandbox supervisors that wait for a job.
 pub(crate) async fn start_with_retry(
     command: &StageCommand,
     before: Option<&io::PipeReader>,
@@ -187,7 +188,15 @@ pub(crate) async fn start_with_retry(
     (inputs, launcher): (&TaskInputs, Launcher<'_>),
     cancel: &CancelToken,
 ) -> Result<(StartedProcess, Option<io::PipeReader>), Unstarted> {
-    let start = || start(command, before, context, (inputs, launcher));
+    let start = || async {
+        let started = start(command, before, context, (inputs, launcher)).await;
+        if let (Err(error), Some(sandboxes)) = (&started, &context.sandboxes)
+            && is_shortage(error)
+        {
+            sandboxes.end_idle();
+        }
+        started
+    };
     let starting = retry_on_shortage(start, command.timeout, &context.shortage, cancel);
     let started = match before {
         None => starting.await?,

@@ -8,6 +8,8 @@
 #[cfg(target_os = "linux")]
 mod denials;
 #[cfg(target_os = "linux")]
+mod idle_supervisors;
+#[cfg(target_os = "linux")]
 pub(crate) mod job;
 pub(crate) mod machine;
 #[cfg(target_os = "linux")]

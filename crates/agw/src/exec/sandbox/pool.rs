@@ -13,9 +13,9 @@ use agenix_sandbox::{
 };
 use tracing::debug;
 
-use super::{scratch::ScratchRoot, supervisor::ReadySupervisor};
+use super::{idle_supervisors::IdleSupervisors, scratch::ScratchRoot, supervisor::ReadySupervisor};
 
-/// Supervisors by the name of their profile.
+/// Supervisors that wait for a job, and what starts further ones.
 #[derive(Debug, Clone)]
 pub(super) struct SupervisorPool(Arc<SupervisorPoolState>);
 
@@ -27,30 +27,28 @@ struct SupervisorPoolState {
     control_groups: Option<ControlGroups>,
     /// Number of supervisors for each profile that wait for a job.
     spares: u32,
-    waiting: Mutex<BTreeMap<String, WaitingSupervisors>>,
+    waiting: Mutex<WaitingSupervisors>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct WaitingSupervisors {
-    idle: Vec<ReadySupervisor>,
-    /// Number of spares that start.
-    starting: u32,
+    idle: IdleSupervisors<ReadySupervisor>,
+    /// Number of spares that start, by the name of their profile.
+    starting: BTreeMap<String, u32>,
 }
 
 impl SupervisorPool {
+    /// Creates a pool in which `spares` supervisors of each profile, and at most `most_idle` in
+    /// all, wait for a job.
     pub(super) fn new(
         settings: Settings,
         root: ScratchRoot,
         control_groups: Option<ControlGroups>,
-        spares: u32,
+        (spares, most_idle): (u32, usize),
     ) -> Self {
-        Self(Arc::new(SupervisorPoolState {
-            settings,
-            root,
-            control_groups,
-            spares,
-            waiting: Mutex::default(),
-        }))
+        let idle = IdleSupervisors::new(most_idle);
+        let waiting = Mutex::new(WaitingSupervisors { idle, starting: BTreeMap::new() });
+        Self(Arc::new(SupervisorPoolState { settings, root, control_groups, spares, waiting }))
     }
 
     /// Returns a supervisor that waits for a job of `profile`, or starts one. Starts a spare in the
@@ -69,16 +67,24 @@ impl SupervisorPool {
         self.0.control_groups.as_ref()
     }
 
-    /// Returns a supervisor whose job has ended to the pool.
+    /// Returns a supervisor whose job has ended to the pool. Ends another one if too many wait.
     pub(super) fn put(&self, profile: &str, supervisor: ReadySupervisor) {
-        self.waiting().entry(profile.to_owned()).or_default().idle.push(supervisor);
+        let excess = self.waiting().idle.put(profile, supervisor);
+        drop(excess);
+    }
+
+    /// Ends the supervisors that wait for a job, but not those of the profile `kept`.
+    pub(super) fn end_idle(&self, kept: Option<&str>) {
+        let others = self.waiting().idle.take_others(kept);
+        if !others.is_empty() {
+            debug!(supervisors = others.len(), "ending idle sandbox supervisors, whose resources are needed");
+        }
     }
 
     /// Ends all supervisors that wait for a job. Waits at most `bound` for them.
     pub(super) fn shut_down(&self, bound: Duration) {
         let end = Instant::now() + bound;
-        let all = std::mem::take(&mut *self.waiting());
-        let all: Vec<ReadySupervisor> = all.into_values().flat_map(|waiting| waiting.idle).collect();
+        let all = self.waiting().idle.take_others(None);
         // All connections are closed before the first wait.
         all.iter().for_each(|supervisor| supervisor.commands.close());
         all.into_iter().for_each(|supervisor| supervisor.end(end.saturating_duration_since(Instant::now())));
@@ -87,7 +93,7 @@ impl SupervisorPool {
     /// Returns a waiting supervisor. Drops those that have ended.
     fn idle(&self, profile: &Profile) -> Option<ReadySupervisor> {
         loop {
-            let supervisor = self.waiting().get_mut(&profile.name)?.idle.pop()?;
+            let supervisor = self.waiting().idle.take(&profile.name)?;
             if supervisor.is_idle() {
                 return Some(supervisor);
             }
@@ -105,27 +111,28 @@ impl SupervisorPool {
     fn start_spare(&self, profile: &Profile) {
         {
             let mut waiting = self.waiting();
-            let waiting = waiting.entry(profile.name.clone()).or_default();
-            if waiting.idle.len() as u64 + u64::from(waiting.starting) >= u64::from(self.0.spares) {
+            let WaitingSupervisors { idle, starting } = &mut *waiting;
+            let starting = starting.entry(profile.name.clone()).or_default();
+            if idle.count(&profile.name) as u64 + u64::from(*starting) >= u64::from(self.0.spares) {
                 return;
             }
-            waiting.starting += 1;
+            *starting += 1;
         }
         let (pool, profile) = (self.clone(), profile.clone());
         tokio::spawn(async move {
             let started = pool.start(&profile).await;
-            let mut waiting = pool.waiting();
-            let waiting = waiting.entry(profile.name).or_default();
-            waiting.starting -= 1;
+            if let Some(starting) = pool.waiting().starting.get_mut(&profile.name) {
+                *starting -= 1;
+            }
             match started {
-                Ok(supervisor) => waiting.idle.push(supervisor),
+                Ok(supervisor) => pool.put(&profile.name, supervisor),
                 // The next job starts a supervisor itself, and reports the error.
                 Err(error) => debug!(%error, "a spare sandbox supervisor could not be started"),
             }
         });
     }
 
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, WaitingSupervisors>> {
+    fn waiting(&self) -> MutexGuard<'_, WaitingSupervisors> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -39,8 +39,12 @@ pub(crate) struct Sandboxes {
 
 impl Sandboxes {
     /// Examines this machine, and prepares sandboxes if `settings` have a mode that uses them.
-    /// Returns an error if the profile of all jobs cannot be enforced.
-    pub(crate) fn prepare(settings: SandboxSettings, spool: &Path) -> anyhow::Result<Option<Self>> {
+    /// Returns an error if the profile of all jobs cannot be enforced. `slots` is the number of
+    /// jobs that run at once.
+    pub(crate) fn prepare(
+        settings: SandboxSettings,
+        (spool, slots): (&Path, u32),
+    ) -> anyhow::Result<Option<Self>> {
         if settings.mode == Mode::Off {
             return Ok(None);
         }
@@ -76,7 +80,9 @@ impl Sandboxes {
             control_group: None,
             without: machine::without()?,
         };
-        let pool = SupervisorPool::new(supervisors, root, control_groups, settings.spares);
+        let all_spares = (settings.spares as usize).saturating_mul(settings.profiles.len());
+        let idle = (settings.spares, all_spares.max(slots as usize));
+        let pool = SupervisorPool::new(supervisors, root, control_groups, idle);
         let sandboxes = Self { settings, report, unmet, pool };
         sandboxes.log();
         Ok(Some(sandboxes))
@@ -142,14 +148,19 @@ impl Sandboxes {
     }
 
     /// Begins a job of `profile` that may execute `programs`. The supervisor keeps `hold` until it
-    /// has cleaned up after the job, or has ended.
+    /// has cleaned up after the job, or has ended. A shortage ends idle supervisors of other
+    /// profiles, so that the next call may succeed.
     pub(crate) async fn begin(
         &self,
         profile: &Profile,
         programs: Vec<String>,
         hold: Option<ResourceHold>,
     ) -> io::Result<JobSandbox> {
-        let mut supervisor = self.pool.take(profile).await.map_err(error_of)?;
+        let taken = self.pool.take(profile).await.map_err(error_of);
+        if taken.as_ref().is_err_and(is_shortage) {
+            self.pool.end_idle(Some(&profile.name));
+        }
+        let mut supervisor = taken?;
         supervisor.set_hold(hold);
         JobSandbox::begin(supervisor, (profile, Some(self.pool.clone())), programs)
     }
@@ -167,6 +178,11 @@ impl Sandboxes {
         };
         let supervisor = self.pool.start(&profile).await.map_err(error_of)?;
         JobSandbox::begin(supervisor, (&profile, None), vec![encode_os(unit.as_os_str())])
+    }
+
+    /// Ends all supervisors that wait for a job, because a task needs their resources.
+    pub(crate) fn end_idle(&self) {
+        self.pool.end_idle(None);
     }
 
     /// Ends all supervisors. Waits at most `bound` for them.

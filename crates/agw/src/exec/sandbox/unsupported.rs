@@ -19,7 +19,10 @@ pub(crate) mod sandboxes {
     pub(crate) enum Sandboxes {}
 
     impl Sandboxes {
-        pub(crate) fn prepare(settings: SandboxSettings, _spool: &Path) -> anyhow::Result<Option<Self>> {
+        pub(crate) fn prepare(
+            settings: SandboxSettings,
+            (_spool, _slots): (&Path, u32),
+        ) -> anyhow::Result<Option<Self>> {
             if settings.mode == Mode::Off {
                 return Ok(None);
             }
@@ -56,6 +59,10 @@ pub(crate) mod sandboxes {
         }
 
         pub(crate) async fn begin_description(&self, _unit: &Path) -> io::Result<JobSandbox> {
+            match *self {}
+        }
+
+        pub(crate) fn end_idle(&self) {
             match *self {}
         }
 
