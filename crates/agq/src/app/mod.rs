@@ -24,7 +24,7 @@ use crate::{
     registry::{
         backups::Backups, budgets::Budgets, challenges::Challenges, connections::ConnectionRegistry,
         event_log::EventLog, job_times::JobTimes, last_figures::LastFigures, late_timers::LateTimers,
-        output_handovers::OutputHandovers, pubsub::PubSub, queue_limits::QueueLimitCache, shares::Shares,
+        pubsub::PubSub, queue_limits::QueueLimitCache, shares::Shares, step_locks::StepLocks,
         throughput::Throughput, unreturned_claims::UnreturnedClaims,
     },
     settings::ServiceSettings,
@@ -45,7 +45,7 @@ pub(crate) struct AppState {
     pub(crate) plans: PlanCache,
     pub(crate) outcomes: OutcomeTracker,
     pub(crate) unended_steps: UnendedSteps,
-    pub(crate) output_handovers: OutputHandovers,
+    pub(crate) step_locks: StepLocks,
     pub(crate) pubsub: PubSub,
     pub(crate) challenges: Challenges,
     pub(crate) backups: Backups,

@@ -13,7 +13,7 @@ use crate::{
     registry::{
         backups::Backups, budgets::Budgets, challenges::Challenges, connections::ConnectionRegistry,
         event_log::EventLog, job_times::JobTimes, last_figures::LastFigures, late_timers::LateTimers,
-        output_handovers::OutputHandovers, pubsub::PubSub, queue_limits::QueueLimitCache, shares::Shares,
+        pubsub::PubSub, queue_limits::QueueLimitCache, shares::Shares, step_locks::StepLocks,
         throughput::Throughput, unreturned_claims::UnreturnedClaims,
     },
     service::halting,
@@ -48,7 +48,7 @@ pub(crate) fn build(
         plans: PlanCache::default(),
         outcomes: OutcomeTracker::default(),
         unended_steps: UnendedSteps::default(),
-        output_handovers: OutputHandovers::default(),
+        step_locks: StepLocks::default(),
         pubsub: PubSub::default(),
         challenges: Challenges::default(),
         backups: Backups::default(),

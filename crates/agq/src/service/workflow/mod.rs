@@ -216,10 +216,11 @@ async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool> {
     let (mut has_any, mut failed) = (false, None);
     for placed in workflow.placed() {
         let step = placed.step;
-        let is_new = step.stage == StepState::Running && !step.is_submitted;
-        if !is_new || app.output_handovers.is_under_way(&step.id) {
+        if step.stage != StepState::Running || step.is_submitted {
             continue;
         }
+        // Another task of this node submits the step, and advances the workflow afterwards.
+        let Some(_lock) = app.step_locks.try_lock(&step.id) else { continue };
         has_any = true;
         if let Err(error) = submit_step(app, workflow, &placed).await {
             failed.get_or_insert(error);
