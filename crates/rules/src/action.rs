@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     halt::Halted,
-    inputs::{check_inputs, may_leave_out},
+    inputs::{check_inputs, count_new, may_leave_out},
     labels::has_labels,
     outputs::{check_key_takes_outputs, check_takes_outputs},
     scheduling::SchedulingOptions,

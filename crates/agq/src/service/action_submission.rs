@@ -48,7 +48,7 @@ pub(crate) async fn submit(
     }
     app.shares.terms().check_named(submission.share.as_ref(), by.owner)?;
     let queue = submission.queue.as_ref().map_or(READY, |queue| queue.as_str());
-    check_capacity(app, &[(queue.to_owned(), submission.inputs.len() as u64)].into()).await?;
+    check_room(app, &submission, queue).await?;
     let action_id = submission.action_id.clone().unwrap_or_else(|| app.clock.action_id());
     let jobs_created = submission.inputs.len();
     let budget = SubmitterBudget::of(app, by.owner);
@@ -106,6 +106,17 @@ pub(crate) async fn submit(
         Box::pin(staged_jobs::recheck(app, &plan_id, &action_id)).await;
     }
     Ok((action_id, jobs_created))
+}
+
+/// Checks that the queue has room for the jobs. A repeated submission needs none, because its jobs
+/// are stored. The action is looked for after the check, because the check counts its jobs.
+async fn check_room(app: &AppState, submission: &ActionSubmission, queue: &str) -> Result<()> {
+    match check_capacity(app, &[(queue.to_owned(), submission.inputs.len() as u64)].into()).await {
+        Err(CommandError::Rejected(Rejection::QueueFull { .. })) if is_known(app, submission).await? => {
+            Ok(())
+        }
+        checked => checked,
+    }
 }
 
 /// Stores an action with one write, and returns the number of its jobs. A client repeats a
@@ -194,7 +205,9 @@ pub(crate) async fn add_inputs(
     if let Some(concurrency) = &action.wishes.scheduling.concurrency {
         concurrency_key::check_inputs(concurrency, &inputs, limits)?;
     }
-    check_capacity(app, &[(action.queue.clone(), inputs.len() as u64)].into()).await?;
+    // Repeated inputs need no room in the queue.
+    let added = action::count_new(&action, at, inputs.len() as u64);
+    check_capacity(app, &[(action.queue.clone(), added)].into()).await?;
     let booking = budgets::booking_of_inputs(app, by.owner, action.owner.as_ref())?;
     let action = with_bound_of_plan(app, by, action, &plan)?;
     let jobs = action.total_jobs.saturating_add(inputs.len() as u64);
@@ -211,11 +224,12 @@ pub(crate) async fn add_inputs(
 mod tests {
     use agenix_protocol::documents::{parse, parse_object};
     use agenix_rules::{fair_share::KeyShares, owner::Owner};
+    use serde_json::value::RawValue;
 
-    use super::submit;
+    use super::{add_inputs, submit};
     use crate::{
         app::Submitter,
-        service::{plans, schedules, workflow},
+        service::{plans, queues, schedules, workflow},
         startup::services::without_tasks,
     };
 
@@ -248,5 +262,30 @@ mod tests {
         let lanes = app.store.lanes().await.unwrap();
         let shares: Vec<_> = lanes.iter().map(|lane| lane.needs.share.as_deref()).collect();
         assert_eq!(shares, [Some("share:night")]);
+    }
+
+    #[tokio::test]
+    async fn repeated_submission_needs_no_room_in_the_queue() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        plans::submit(&app, Submitter::NOBODY, PLAN).await.unwrap();
+        let bound = parse(br#"{"backpressure":{"max_depth":3}}"#).unwrap();
+        queues::configure(&app, "ready", bound).await.unwrap();
+        let submit =
+            async |json: &str| submit(&app, Submitter::NOBODY, parse(json.as_bytes()).unwrap()).await;
+        let action_id = "a".parse().unwrap();
+        let add = async |at| {
+            let inputs = vec![RawValue::from_string("{}".into()).unwrap()];
+            add_inputs(&app, Submitter::NOBODY, &action_id, inputs, at).await
+        };
+        let open = r#"{"action_id":"a","plan_id":"p","inputs":[{},{}],"open":true}"#;
+        for _repeat in 0..2 {
+            assert_eq!(submit(open).await.unwrap().1, 2);
+            assert_eq!(add(Some(2)).await.unwrap(), 3);
+        }
+        let other = submit(r#"{"plan_id":"p","inputs":[{}]}"#).await.map(drop);
+        for refused in [other, add(Some(3)).await.map(drop), add(None).await.map(drop)] {
+            assert_eq!(refused.unwrap_err().to_string(), "Queue is full: ready has 3 jobs, at most 3");
+        }
     }
 }

@@ -110,16 +110,29 @@ pub(crate) async fn submit(
     if is_action(document) {
         return submit_later_action(app, document, id, context).await.map(|()| None);
     }
+    let job_id = JobId::new(id).map_err(|error| Rejection::InvalidJob(error.to_string()))?;
+    match submit_job(app, document, &job_id, context).await {
+        // The job is stored already, whatever the reason for which it cannot be stored again.
+        Err(CommandError::Rejected(_)) if app.store.job_record(&job_id).await?.is_some() => Ok(None),
+        Err(CommandError::Rejected(Rejection::JobExists(_))) => Ok(None),
+        other => other.map(|by| by.map(String::from)),
+    }
+}
+
+/// Returns the id of an equal job that stands for a unique job.
+async fn submit_job(
+    app: &AppState,
+    document: &RawValue,
+    job_id: &JobId,
+    context: SubmissionContext<'_>,
+) -> Result<Option<JobId>> {
     let mut submitted = read_job(app, document)?;
-    submitted.job_id = Some(JobId::new(id).map_err(|error| Rejection::InvalidJob(error.to_string()))?);
+    submitted.job_id = Some(job_id.clone());
     submitted.ojs.workflow = context.workflow.map(str::to_owned);
     if let Some(before) = context.before {
         submitted = submitted.with_parents(&StepResults::read(app, before).await?.of(before));
     }
-    match submit_named(app, context.owner, submitted).await {
-        Err(CommandError::Rejected(Rejection::JobExists(_))) => Ok(None),
-        other => other.map(|by| by.map(String::from)),
-    }
+    submit_named(app, context.owner, submitted).await
 }
 
 async fn submit_later_action(
@@ -138,7 +151,13 @@ async fn submit_later_action(
     if app.store.action(&action_id).await?.is_some() {
         return Ok(());
     }
-    action_submission::submit(app, by, submission).await.map(drop)
+    match action_submission::submit(app, by, submission).await {
+        // Its inputs are not stored whole, because a client has ended the action meanwhile.
+        Err(CommandError::Rejected(rejection @ Rejection::ActionNotOpen(_))) => Err(rejection.into()),
+        // Another node has stored the action since the look.
+        Err(CommandError::Rejected(_)) if app.store.action(&action_id).await?.is_some() => Ok(()),
+        other => other.map(drop),
+    }
 }
 
 /// Submits the outputs of the step before in chunks, because all of them may not fit into memory.

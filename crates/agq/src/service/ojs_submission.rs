@@ -28,7 +28,7 @@ use tracing::warn;
 use super::{approvals, budgets::SubmitterBudget, lookup, queues, staged_jobs};
 use crate::{
     app::AppState,
-    error::Result,
+    error::{CommandError, Result},
     store::{AddOutcome, NewAction, StoredJob, StoredPlan},
 };
 
@@ -102,7 +102,7 @@ async fn enqueue_checked(
     for job in &mut prepared {
         job.own.needs.share = share_of(None, owner);
     }
-    queues::check_capacity(app, &counts_by_queue(&prepared)).await?;
+    check_room(app, &prepared).await?;
     let action_id = match prepared.as_slice() {
         [one] => ActionId::new(one.new.job_id.as_str()).unwrap_or_else(|_| app.clock.action_id()),
         _ => app.clock.action_id(),
@@ -143,6 +143,20 @@ async fn enqueue_checked(
         enqueued.push(Enqueued { job, is_new: false });
     }
     Ok(enqueued)
+}
+
+/// Checks that the queues have room for the jobs. A job whose id is taken is refused for that
+/// reason, so that the client of a repeated submission learns that its job is stored.
+async fn check_room(app: &AppState, prepared: &[PreparedJob]) -> Result<()> {
+    let checked = queues::check_capacity(app, &counts_by_queue(prepared)).await;
+    if matches!(checked, Err(CommandError::Rejected(Rejection::QueueFull { .. }))) {
+        for job_id in prepared.iter().filter(|job| job.own.is_named).map(|job| &job.new.job_id) {
+            if app.store.job_record(job_id).await?.is_some() {
+                return Err(Rejection::JobExists(job_id.clone()).into());
+            }
+        }
+    }
+    checked
 }
 
 /// Stages the jobs whose plans wait for approval, and returns these plans.
@@ -317,11 +331,32 @@ mod tests {
 
     use agenix_protocol::documents::{OjsDocument, Status, parse};
 
-    use super::enqueue_all;
-    use crate::{service::jobs, startup::services::without_tasks};
+    use super::{DEFAULT_QUEUE, enqueue, enqueue_all};
+    use crate::{
+        service::{jobs, queues},
+        startup::services::without_tasks,
+    };
 
     fn document(json: &str) -> OjsDocument {
         parse(json.as_bytes()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn repeated_job_exists_also_if_its_queue_is_full() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        let bound = parse(br#"{"backpressure":{"max_depth":1}}"#).unwrap();
+        queues::configure(&app, DEFAULT_QUEUE, bound).await.unwrap();
+        let id = "01890a5d-ac96-774b-bcce-b302099a8057";
+        let named = format!(r#"{{"id":"{id}","type":"one","args":[]}}"#);
+        enqueue(&app, None, document(&named)).await.unwrap();
+        let refusal = async |json: &str| {
+            let refused = enqueue(&app, None, document(json)).await;
+            refused.err().unwrap().to_string()
+        };
+        assert_eq!(refusal(&named).await, format!("Job already exists: {id}"));
+        let other = refusal(r#"{"type":"two","args":[]}"#).await;
+        assert_eq!(other, "Queue is full: default has 1 jobs, at most 1");
     }
 
     #[tokio::test]

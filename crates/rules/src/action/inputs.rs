@@ -7,7 +7,7 @@ use agenix_protocol::{
 };
 use serde_json::{Value, value::RawValue};
 
-use crate::{hash, rejection::Rejection};
+use crate::{action::Action, hash, rejection::Rejection};
 
 /// Checks that every input is a JSON object with the fields that the placeholders of the plan name.
 pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
@@ -39,11 +39,19 @@ pub(super) fn hash_of_inputs(action: &ActionSubmission) -> Option<String> {
     may_leave_out(action).then(|| hash::of_json(&inputs))
 }
 
+/// Returns how many of `count` inputs from position `at` on the action does not have yet: all of
+/// them if `at` is absent.
+pub fn count_new(action: &Action, at: Option<u64>, count: u64) -> u64 {
+    let known = at.map_or(0, |at| action.total_jobs.saturating_sub(at));
+    count.saturating_sub(known)
+}
+
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::parse;
+    use agenix_protocol::{documents::parse, time::Timestamp};
 
     use super::hash_of_inputs;
+    use crate::action::Action;
 
     #[test]
     fn inputs_have_a_hash_if_some_may_be_left_out() {
@@ -55,5 +63,15 @@ mod tests {
         assert_eq!(of("{}", "[{}]"), None);
         assert_eq!(of(ignore, r#"[{"a":1}]"#), of(ignore, r#"[ {"a":1} ]"#));
         assert_ne!(of(ignore, r#"[{"a":1}]"#), of(ignore, r#"[{"a": 1}]"#));
+    }
+
+    #[test]
+    fn repeated_inputs_are_not_new() {
+        let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
+        let action = Action { total_jobs: 5, ..action };
+        let count_new = |at, count| super::count_new(&action, at, count);
+        assert_eq!([count_new(None, 3), count_new(Some(5), 3), count_new(Some(9), 3)], [3; 3]);
+        assert_eq!([count_new(Some(0), 5), count_new(Some(3), 1), count_new(Some(5), 0)], [0; 3]);
+        assert_eq!(count_new(Some(3), 4), 2);
     }
 }

@@ -226,11 +226,13 @@ async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool> {
             failed.get_or_insert(error);
         }
     }
-    // A client may have cancelled the workflow meanwhile.
+    // Meanwhile a client may have cancelled the workflow, or another node may have failed a step
+    // that it could not submit.
     let now = get(app, &workflow.id).await?;
-    if now.stage == StepState::Cancelled {
-        let was_running = workflow.all().map(|step| step.stage == StepState::Running).collect::<Vec<_>>();
-        for (step, _) in now.all().zip(was_running).filter(|(_, was_running)| *was_running) {
+    let was_running = workflow.all().map(|step| step.stage == StepState::Running).collect::<Vec<_>>();
+    for (step, _) in now.all().zip(was_running).filter(|(_, was_running)| *was_running) {
+        let was_failed = step.stage == StepState::Failed && !step.is_submitted;
+        if now.stage == StepState::Cancelled || was_failed {
             cancel_step(app, step).await?;
         }
     }
@@ -266,6 +268,7 @@ async fn submit_step(app: &AppState, workflow: &Workflow, placed: &PlacedStep<'_
     }
 }
 
+/// Changes a running step that is not known to have been submitted.
 async fn change_step(
     app: &AppState,
     workflow: &Workflow,
@@ -278,7 +281,7 @@ async fn change_step(
             return Ok(DocumentChange::Keep);
         };
         known.each_mut(|step| {
-            if step.id == step_id && step.stage == StepState::Running {
+            if step.id == step_id && step.stage == StepState::Running && !step.is_submitted {
                 change(step);
             }
         });

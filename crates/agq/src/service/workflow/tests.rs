@@ -12,15 +12,15 @@ use agenix_protocol::{
 use agenix_rules::{
     blob::StoredBlob,
     capability::ClaimantCapabilities,
-    workflow::{StepState, Workflow, WorkflowStep},
+    workflow::{StepObservation, StepState, Workflow, WorkflowStep},
 };
 use bytes::Bytes;
 
-use super::{advance_all, cancel, get, observe_step, put, settle, submit};
+use super::{advance_all, cancel, get, observe_step, put, settle, submit, submit_steps};
 use crate::{
     app::{AppState, Caller, Submitter},
     blobs::{BlobFile, directory::BlobDirectory},
-    service::{jobs, plans, step_outputs::MAX_HANDED_ON_BYTES},
+    service::{jobs, plans, queues, step_outputs::MAX_HANDED_ON_BYTES},
     startup::services::without_tasks,
     store::{Claimant, DocumentKind, StoredPlan},
 };
@@ -106,6 +106,26 @@ async fn workflow_that_a_retry_has_resumed_stays_in_the_list_of_running_ones() {
     assert_eq!(app.store.documents(DocumentKind::Running).await.unwrap().len(), 1);
     drop(cancel(&app, &id).await.unwrap());
     assert!(app.store.documents(DocumentKind::Running).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn step_does_not_fail_because_its_own_job_fills_the_queue() {
+    let (_dir, app) = open().await;
+    let bound = parse(br#"{"backpressure":{"max_depth":1}}"#).unwrap();
+    queues::configure(&app, "ready", bound).await.unwrap();
+    let chain = r#"{"steps":[{"type":"plan.first","args":[{}]},{"type":"plan.second","args":[{}]}]}"#;
+    let id = begin(&app, chain).await;
+    let first = get(&app, &id).await.unwrap();
+    complete_next(&app, CapturedOutput::whole(b"7".to_vec())).await;
+    let seen = [(first.steps[0].id.as_str(), StepObservation::Ended(StepState::Completed))];
+    let ready = first.moved(&seen, app.clock.now());
+    put(&app, DocumentKind::Workflow, &id, to_json(&ready)).await.unwrap();
+    // As two tasks that have both seen that the second step is ready.
+    for _task in 0..2 {
+        submit_steps(&app, &ready).await.unwrap();
+    }
+    let second = &get(&app, &id).await.unwrap().steps[1];
+    assert_eq!((second.stage, second.error.as_deref()), (StepState::Running, None));
 }
 
 #[tokio::test]
