@@ -151,6 +151,9 @@ fn action_with_many_jobs_waits_for_an_admin() {
     submit("few", "[{},{}]", true);
     assert_eq!(action(&asked.lab, &asked.agq, "few")["pending"], 2);
     assert_eq!(asked.approval(), Value::Null, "two jobs need no approval");
+    let again = asked.ask(&robot(), "ACTION.ADD few '[{},{}]' AT 0");
+    assert_eq!(again, "+OK action_id=few jobs_created=2 total_jobs=2");
+    assert_eq!(asked.approval(), Value::Null, "repeated inputs count once");
     submit("many", "[{},{},{}]", false);
     let approval = asked.approval();
     assert_eq!((&approval["submitted_by"], &approval["actions"]), (&json!("client:robot"), &json!(["many"])));
@@ -230,8 +233,14 @@ fn rejected_plan_runs_nothing() {
     asked.submit("[{},{}]");
     assert_eq!(asked.decide("PLAN.REJECT"), ":2");
     assert_eq!(action(&asked.lab, &asked.agq, "a")["cancelled"], 2);
+    let decided = "-ERR Approval of p is decided: rejected by admin:alice";
     let refused = asked.ask(&robot(), r#"ACTION.SUBMIT '{"plan_id":"p","inputs":[{}]}'"#);
-    assert_eq!(refused, "-ERR Approval of p is decided: rejected by admin:alice");
+    assert_eq!(refused, decided);
+    assert_eq!(asked.ask(&robot(), "ACTION.ADD a '[{}]'"), decided);
+    let again = r#"ACTION.SUBMIT '{"action_id":"a","plan_id":"p","inputs":[{},{}]}'"#;
+    assert_eq!(asked.ask(&robot(), again), "+OK action_id=a jobs_created=2", "its jobs are stored");
+    let again = asked.ask(&robot(), "ACTION.ADD a '[{},{}]' AT 0");
+    assert_eq!(again, "+OK action_id=a jobs_created=2 total_jobs=2");
 }
 
 #[test]

@@ -84,7 +84,7 @@ pub(crate) async fn submit(
     let named = inputs.iter().enumerate().map(|(at, input)| blob::input_blobs(&plan, at, input));
     let named = named.collect::<Result<Vec<_>, _>>()?;
     let of_plan = (&action.plan_id, &action_id);
-    let is_staged = approvals::is_staged(app, by.owner, of_plan, jobs_created as u64).await?;
+    let is_staged = approvals::is_submission_staged(app, by.owner, of_plan, jobs_created as u64).await?;
     let terms = JobParams { is_staged, ..terms };
     let jobs = new_jobs(app, (&action, &plan, &terms), inputs)?;
     let of_job = |(job, blobs): (&NewJob, BTreeSet<_>)| (job.job_id.clone(), blobs);
@@ -205,13 +205,14 @@ pub(crate) async fn add_inputs(
     if let Some(concurrency) = &action.wishes.scheduling.concurrency {
         concurrency_key::check_inputs(concurrency, &inputs, limits)?;
     }
-    // Repeated inputs need no room in the queue.
+    // Repeated inputs need neither room in the queue nor an approval.
     let added = action::count_new(&action, at, inputs.len() as u64);
     check_capacity(app, &[(action.queue.clone(), added)].into()).await?;
     let booking = budgets::booking_of_inputs(app, by.owner, action.owner.as_ref())?;
     let action = with_bound_of_plan(app, by, action, &plan)?;
-    let jobs = action.total_jobs.saturating_add(inputs.len() as u64);
-    let is_staged = approvals::is_staged(app, by.owner, (&action.plan_id, action_id), jobs).await?;
+    let jobs = action.total_jobs.saturating_add(added);
+    let of_plan = (&action.plan_id, action_id);
+    let is_staged = added > 0 && approvals::is_staged(app, by.owner, of_plan, jobs).await?;
     let inputs = NewInputs { inputs, at, is_staged };
     let total = chunked_submission::append(app, &action, &plan, inputs, booking).await?;
     if is_staged {

@@ -12,13 +12,14 @@ use agenix_protocol::{
 use agenix_rules::{
     approval::{self, Admitted},
     owner::Owner,
+    rejection::Rejection,
 };
 
 use super::lookup;
 use crate::{
     app::{AppState, PlanDecision, Question},
     auth::keyring::Identity,
-    error::Result,
+    error::{CommandError, Result},
     store::{DocumentChange, DocumentKind, RuleResult, StoredPlan},
     sync::lock,
 };
@@ -124,6 +125,24 @@ pub(crate) async fn is_staged(
     }
     // Boxed, because every submission contains the future.
     Box::pin(is_staged_by_policy(app, by, (plan_id, action_id), jobs)).await
+}
+
+/// Returns true if the jobs of a submitted action have to be staged, as [`is_staged`] does. A
+/// repeated submission is not refused because of a later decision: its jobs are stored.
+pub(super) async fn is_submission_staged(
+    app: &AppState,
+    by: Option<&Owner>,
+    of_plan: (&PlanId, &ActionId),
+    jobs: u64,
+) -> Result<bool> {
+    match is_staged(app, by, of_plan, jobs).await {
+        Err(CommandError::Rejected(Rejection::ApprovalDecided { .. }))
+            if app.store.action(of_plan.1).await?.is_some() =>
+        {
+            Ok(false)
+        }
+        staged => staged,
+    }
 }
 
 async fn is_staged_by_policy(

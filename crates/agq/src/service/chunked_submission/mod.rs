@@ -61,7 +61,8 @@ pub(crate) async fn store(
     booking: impl FnOnce(u64) -> Option<Booking>,
 ) -> Result<(usize, bool)> {
     let of_plan = (&action.plan_id, &action.action_id);
-    let is_staged = approvals::is_staged(app, action.owner.as_ref(), of_plan, count as u64).await?;
+    let owner = action.owner.as_ref();
+    let is_staged = approvals::is_submission_staged(app, owner, of_plan, count as u64).await?;
     let first = begun(app, (&action, is_staged), plan, chunks)?;
     let later = (count as u64).saturating_sub(first.jobs.len() as u64);
     let added = app.store.add_action(NewAction { booking: booking(later), ..first }).await??;
@@ -281,9 +282,12 @@ fn log_end(action_id: &ActionId, rejection: &Rejection) {
 }
 
 async fn add_chunk(app: &AppState, action: &Action, plan: &Plan, chunk: &InputChunk) -> Result<u64> {
+    let inputs = inputs_of(&chunk.json)?;
+    let has_new = action::count_new(action, Some(chunk.place), inputs.len() as u64) > 0;
     // The first write has booked all chunks, and has asked about their number.
-    let is_staged = approvals::is_staged(app, None, (&action.plan_id, &action.action_id), 0).await?;
-    let inputs = NewInputs { inputs: inputs_of(&chunk.json)?, at: Some(chunk.place), is_staged };
+    let of_plan = (&action.plan_id, &action.action_id);
+    let is_staged = has_new && approvals::is_staged(app, None, of_plan, 0).await?;
+    let inputs = NewInputs { inputs, at: Some(chunk.place), is_staged };
     append(app, action, plan, inputs, None).await
 }
 
