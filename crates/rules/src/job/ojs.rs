@@ -123,6 +123,10 @@ pub struct Ojs {
     /// Budget that the job is charged to.
     #[serde(default)]
     pub budget: Option<Box<JobBudget>>,
+    /// True if the job was submitted as `pending`: it waits until its submitter activates it. The
+    /// last field alone may be left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_pending: bool,
 }
 
 impl Ojs {
@@ -134,6 +138,12 @@ impl Ojs {
     /// Returns true if an OJS worker runs the job, instead of an agw.
     pub fn is_reserved(&self) -> bool {
         self.visibility_ms > 0
+    }
+
+    /// Returns true if the job was submitted as a job of the Open Job Spec. Otherwise it is the job
+    /// of an action with bounds, which has a few of the attributes.
+    pub fn is_submitted_job(&self) -> bool {
+        self.is_reserved() || self.document.is_some()
     }
 
     /// Returns the well-formed `traceparent` (W3C Trace Context) of a job of a plan.

@@ -38,14 +38,23 @@ pub fn activated(job: &Job, now: Timestamp) -> Result<RuleOutcome, Rejection> {
     Ok(job.changed(|next| next.offer_again(now)))
 }
 
-/// Releases a staged job whose plan was approved: it is available, or scheduled for `run_at`.
-pub fn released(job: &Job, run_at: Option<Timestamp>, now: Timestamp) -> RuleOutcome {
-    if job.state != JobState::Staged {
+/// Releases a staged job whose plan was approved: it is available, or scheduled for its time, which
+/// is `action_run_at` if the job was not submitted by itself. A job that was submitted as pending
+/// still waits until it is activated.
+pub fn released(job: &Job, action_run_at: Option<Timestamp>, now: Timestamp) -> RuleOutcome {
+    // A job that was claimed was activated, and its time has come: it was staged again.
+    let is_new = job.attempt == 0;
+    let waits = is_new && job.ojs.as_ref().is_some_and(|ojs| ojs.is_pending);
+    if job.state != JobState::Staged || waits {
         return RuleOutcome::Unchanged;
     }
+    let run_at = match &job.ojs {
+        Some(ojs) if ojs.is_submitted_job() => ojs.scheduled_at,
+        _ => action_run_at,
+    };
     job.changed(|next| {
         next.offer_again(now);
-        if let Some(run_at) = run_at.filter(|run_at| *run_at > now) {
+        if let Some(run_at) = run_at.filter(|run_at| is_new && *run_at > now) {
             // The job still expires at the time that `offer_again` has set.
             let due_at = next.due_at.into_iter().chain([run_at]).min();
             (next.state, next.available_at, next.due_at) = (JobState::Scheduled, None, due_at);

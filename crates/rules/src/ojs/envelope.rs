@@ -169,14 +169,15 @@ pub fn read(mut document: JobDocumentFields, now: Timestamp) -> Result<JobSubmis
         None => (to_json(&document), None),
         Some(_) => (plan_input(args)?, Some(to_json(&without_args(&document)))),
     };
+    let (priority, is_pending) = (options.priority()?, options.flag("pending")?.unwrap_or_default());
     Ok(JobSubmission {
         job_id,
         plan_id,
-        priority: options.priority()?,
+        priority,
         run_at: scheduled_at,
-        is_staged: options.flag("pending")?.unwrap_or_default(),
+        is_staged: is_pending,
         timeout_ms: options.ms("timeout_ms")?.or(options.seconds("timeout")?),
-        ojs: Ojs { document: plan_document, ..ojs },
+        ojs: Ojs { document: plan_document, is_pending, ..ojs },
         unique,
         limit: limit.map(|(_, terms)| terms),
         input,

@@ -162,6 +162,27 @@ fn approval_keeps_the_delay_of_an_action() {
 }
 
 #[test]
+fn approval_releases_each_job_of_a_batch_at_its_own_time() {
+    let asked = Asked::with_policy(POLICY, &[]);
+    asked.submit_plan(&claude(), "p", "awk");
+    let job = |options: Value| json!({"type": "plan.p", "args": [{}], "options": options});
+    let later = job(json!({"scheduled_at": "2199-01-01T00:00:00Z"}));
+    let jobs = [later, job(json!({})), job(json!({"pending": true}))];
+    let batch = asked.ojs(&robot(), "jobs/batch", &json!({"jobs": jobs}));
+    let ids: Vec<_> = (0..3).map(|at| batch["jobs"][at]["id"].as_str().unwrap().to_owned()).collect();
+    let state = |id: &String| {
+        let job = asked.lab.agx(&asked.agq, &["job", "status", id, "--json"]).expect(0).data();
+        job["state"].clone()
+    };
+    let states = || ids.iter().map(state).collect::<Vec<_>>();
+    assert_eq!(states(), ["staged", "staged", "staged"], "{batch}");
+    assert_eq!(asked.decide_about("PLAN.APPROVE", "p"), ":2");
+    assert_eq!(states(), ["scheduled", "available", "staged"], "{batch}");
+    asked.ojs(&robot(), &format!("jobs/{}/activate", ids[2]), &json!({}));
+    assert_eq!(states(), ["scheduled", "available", "available"], "{batch}");
+}
+
+#[test]
 fn rejection_of_an_action_that_arrives_in_chunks_stops_nothing_else() {
     let asked = Asked::with_policy(POLICY, &[]);
     asked.submit_plan(&claude(), "p", "awk");

@@ -7,7 +7,7 @@ use crate::{
     action::Action,
     job::{
         Job, JobParams, JobState, LeaseOptions, Ojs, Progress, QueuePosition, ReportedFailure, RuleOutcome,
-        abandoned, activated, cancelled, claimed, due, expired, released, retried,
+        abandoned, activated, cancelled, claimed, due, expired, released, retried, staged_again,
     },
     rejection::Rejection,
     retry::{Retry, Strategy},
@@ -244,6 +244,37 @@ fn staged_job_waits_to_be_released() {
     let released = changed(activated(&job, T0));
     assert_eq!(released.state, JobState::Available);
     assert!(matches!(activated(&released, T0), Err(Rejection::NotStaged(_))));
+}
+
+#[test]
+fn approval_releases_a_job_at_its_own_time() {
+    let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), T0);
+    let staged = |ojs: Option<Ojs>| {
+        let terms = JobParams { is_staged: true, ojs: ojs.map(Box::new), ..JobParams::default() };
+        Job::new("j".parse().unwrap(), &action, 0, QueuePosition { lane: 0, seq: 0 }, &terms, T0)
+    };
+    let (soon, later) = (T0.plus_ms(1000), T0.plus_ms(9000));
+    let approved = |job: &Job| then(released(job, Some(later), T0));
+    let at_once = (JobState::Available, None);
+    let of_plan = Ojs { document: Some("{}".into()), ..Ojs::of("plan.p") };
+    let scheduled = Ojs { scheduled_at: Some(soon), ..of_plan.clone() };
+    let bounded = Ojs { limit: Some("action:a".into()), ..Ojs::of("plan.p") };
+    for (ojs, expected) in [
+        (None, (JobState::Scheduled, Some(later))),
+        (Some(bounded), (JobState::Scheduled, Some(later))),
+        (Some(of_plan.clone()), at_once),
+        (Some(scheduled), (JobState::Scheduled, Some(soon))),
+        (Some(ojs(steady(3))), at_once),
+    ] {
+        let job = approved(&staged(ojs));
+        assert_eq!((job.state, job.due_at), expected);
+    }
+    let pending = staged(Some(Ojs { is_pending: true, scheduled_at: Some(soon), ..of_plan }));
+    assert_eq!(released(&pending, None, T0), RuleOutcome::Unchanged);
+    // The claim of an activated job was refused, because its plan waited for approval.
+    let claimed = fetch(&changed(activated(&pending, T0)), T0);
+    let job = approved(&then(staged_again(&claimed, ("w", 1), T0)));
+    assert_eq!((job.state, job.due_at), at_once);
 }
 
 #[test]
