@@ -114,6 +114,9 @@ pub enum Rejection {
     WorkflowNotFound(String),
     #[error("Workflow already ended: {0}")]
     WorkflowEnded(String),
+    /// A workflow needs jobs that are removed. The text ends with "is" or "are".
+    #[error("{0} no longer kept: see --keep-ended, --keep-ended-count and --keep-blob-bytes of agq")]
+    NotKept(String),
     /// Too many jobs wait in the queue (extension backpressure of the Open Job Spec).
     #[error("Queue is full: {queue} has {depth} jobs, at most {bound}")]
     QueueFull { queue: String, depth: u64, bound: u64 },

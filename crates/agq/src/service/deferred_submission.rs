@@ -193,7 +193,7 @@ async fn submit_all_outputs(
         job_ids.extend(jobs_of(app, producer).await?);
     }
     for job_id in job_ids {
-        let Some(input) = output_of(app, &job_id).await? else { continue };
+        let input = output_of(app, &job_id).await?;
         bytes += input.get().len();
         chunk.push(input);
         if bytes >= CHUNK_BYTES || chunk.len() >= CHUNK_INPUTS {

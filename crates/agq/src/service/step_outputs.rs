@@ -11,7 +11,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     rejection::Rejection,
-    workflow::{Nested, StepInputs, WorkflowKind, WorkflowStep},
+    workflow::{Nested, StepInputs, StepState, WorkflowKind, WorkflowStep},
 };
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -27,12 +27,28 @@ use crate::{
 /// a part of an input.
 pub(super) const MAX_HANDED_ON_BYTES: usize = 1024 * 1024;
 
+/// Returns the jobs of a step. The error is [`Rejection::NotKept`] if the step is an action that
+/// completed, and some of its jobs are removed.
 pub(super) async fn jobs_of(app: &AppState, step: &WorkflowStep) -> Result<Vec<JobId>> {
-    if step.is_action() {
-        let Ok(action_id) = ActionId::new(step.id.as_str()) else { return Ok(Vec::new()) };
-        return Ok(app.store.jobs_of(&action_id, Vec::new(), Slice::ALL).await?);
+    if !step.is_action() {
+        return Ok(JobId::new(step.id.as_str()).into_iter().collect());
     }
-    Ok(JobId::new(step.id.as_str()).into_iter().collect())
+    let Ok(action_id) = ActionId::new(step.id.as_str()) else { return Ok(Vec::new()) };
+    let jobs = app.store.jobs_of(&action_id, Vec::new(), Slice::ALL).await?;
+    if step.stage != StepState::Completed {
+        return Ok(jobs);
+    }
+    let (kept, action) = (jobs.len() as u64, app.store.action(&action_id).await?);
+    let gone = match action.map(|(action, _)| action.total_jobs) {
+        Some(total) if total <= kept => return Ok(jobs),
+        Some(total) => format!("{} of {total} outputs of action {action_id} are", total - kept),
+        None => format!("the outputs of action {action_id} are"),
+    };
+    Err(Rejection::NotKept(gone).into())
+}
+
+fn output_not_kept(job_id: &JobId) -> Rejection {
+    Rejection::NotKept(format!("the output of job {job_id} is"))
 }
 
 /// Returns the jobs and the actions among the steps before, in order.
@@ -48,6 +64,7 @@ pub(super) struct StepResults(HashMap<String, Vec<String>>);
 
 impl StepResults {
     /// Refuses results that exceed `max_message_bytes` together, because they go into one document.
+    /// The error is [`Rejection::NotKept`] if a result of a step that completed is removed.
     pub(super) async fn read(app: &AppState, before: StepInputs<'_>) -> Result<Self> {
         let (mut all, mut bytes) = (HashMap::new(), 0);
         let max = app.settings.limits.max_message_bytes;
@@ -55,6 +72,9 @@ impl StepResults {
             let mut results = Vec::new();
             for job_id in jobs_of(app, producer).await? {
                 let job = app.store.job(&job_id).await?;
+                if job.is_none() && producer.stage == StepState::Completed {
+                    return Err(output_not_kept(&job_id).into());
+                }
                 let result = job.and_then(|job| job.results).unwrap_or_else(|| "null".into());
                 bytes += result.len();
                 if exceeds(bytes, max) {
@@ -149,9 +169,10 @@ async fn text_of<'c>(app: &AppState, job_id: &JobId, stdout: &'c CapturedOutput)
     }
 }
 
-/// Returns the job's id, output and own input.
-pub(super) async fn output_of(app: &AppState, job_id: &JobId) -> Result<Option<Box<RawValue>>> {
-    let Some(job) = app.store.job(job_id).await? else { return Ok(None) };
+/// Returns the job's id, output and own input. The error is [`Rejection::NotKept`] if the job is
+/// removed.
+pub(super) async fn output_of(app: &AppState, job_id: &JobId) -> Result<Box<RawValue>> {
+    let job = app.store.job(job_id).await?.ok_or_else(|| output_not_kept(job_id))?;
     let results = job.results.as_deref().unwrap_or("null");
     let tasks: Vec<TaskResult> = serde_json::from_str(results).unwrap_or_default();
     let raw = |json| serde_json::from_str::<&RawValue>(json).unwrap_or(RawValue::NULL);
@@ -163,7 +184,7 @@ pub(super) async fn output_of(app: &AppState, job_id: &JobId) -> Result<Option<B
         None => JobOutputValue::Returned(raw(results)),
     };
     let input = to_raw_value(&StepOutput { input: raw(&job.input), job_id, output });
-    Ok(Some(input.map_err(|error| Rejection::InvalidAction(error.to_string()))?))
+    Ok(input.map_err(|error| Rejection::InvalidAction(error.to_string()))?)
 }
 
 #[cfg(test)]

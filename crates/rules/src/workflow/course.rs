@@ -113,7 +113,10 @@ impl Workflow {
             match seen {
                 StepObservation::Ended(stage) => (step.stage, step.is_submitted) = (*stage, true),
                 // The job ended and was removed before its end was observed.
-                StepObservation::Nothing if step.is_submitted => step.stage = StepState::Failed,
+                StepObservation::Nothing if step.is_submitted => {
+                    let removed = Rejection::NotKept("the jobs of the step are".into());
+                    (step.stage, step.error) = (StepState::Failed, Some(removed.to_string()));
+                }
                 StepObservation::Nothing => {}
                 StepObservation::Underway => step.is_submitted = true,
             }

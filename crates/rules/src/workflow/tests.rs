@@ -270,7 +270,10 @@ fn missing_job_failed_if_its_step_was_submitted() {
     let chain = workflow(&format!(r#"{{"steps":[{STEP}]}}"#));
     assert_eq!(stages(&chain.moved(&[("id2", StepObservation::Nothing)], NOW)), [Running]);
     let known = chain.moved(&[("id2", StepObservation::Underway)], NOW);
-    assert_eq!(known.moved(&[("id2", StepObservation::Nothing)], NOW).stage, Failed);
+    let gone = known.moved(&[("id2", StepObservation::Nothing)], NOW);
+    assert_eq!(gone.stage, Failed);
+    let error = gone.steps[0].error.as_deref().unwrap();
+    assert!(error.starts_with("the jobs of the step are no longer kept: see --keep-ended"), "{error}");
 }
 
 #[test]

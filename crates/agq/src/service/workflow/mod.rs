@@ -248,7 +248,7 @@ async fn submit_step(app: &AppState, workflow: &Workflow, placed: &PlacedStep<'_
     match deferred_submission::submit(app, &step.document, &step.id, context).await {
         Err(CommandError::Rejected(rejection)) => {
             // The step was valid: its plan has been deleted since, its queue is full, or an output
-            // before it is lost.
+            // before it is lost or no longer kept.
             error!(workflow = workflow.id, step = step.id, %rejection, "a step could not be submitted");
             let reason = rejection.to_string();
             let fail = move |step: &mut WorkflowStep| {

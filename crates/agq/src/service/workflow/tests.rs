@@ -5,8 +5,8 @@ use std::sync::Arc;
 use agenix_protocol::{
     blob::BlobHash,
     blob_blocks::BlockSums,
-    documents::{CapturedOutput, JobUpdate, TaskResult, parse, to_json},
-    ids::{ActionId, PlanId},
+    documents::{CapturedOutput, JobUpdate, Status, TaskResult, parse, to_json},
+    ids::{ActionId, JobId, PlanId},
     request::Slice,
 };
 use agenix_rules::{
@@ -124,7 +124,8 @@ async fn step_does_not_fail_because_its_own_job_fills_the_queue() {
     for _task in 0..2 {
         submit_steps(&app, &ready).await.unwrap();
     }
-    let second = &get(&app, &id).await.unwrap().steps[1];
+    let known = get(&app, &id).await.unwrap();
+    let second = &known.steps[1];
     assert_eq!((second.stage, second.error.as_deref()), (StepState::Running, None));
 }
 
@@ -147,6 +148,49 @@ async fn workflow_hands_an_output_on_whole_or_fails() {
             assert!(error.contains("has 1048577 bytes, and the next step gets at most 1048576"), "{error}");
         }
     }
+}
+
+/// Removes a completed job, as retention does.
+async fn forget(app: &AppState, job_id: &JobId) {
+    assert!(app.store.forget_job(job_id, Status::Completed).await.unwrap());
+}
+
+#[tokio::test]
+async fn step_fails_if_the_result_of_a_job_before_it_is_no_longer_kept() {
+    let (_dir, app) = open().await;
+    let job = r#"{"type":"plan.first","args":[{}]}"#;
+    let chain = format!(r#"{{"steps":[{{"type":"group","jobs":[{job},{job}]}},{job}]}}"#);
+    let id = begin(&app, &chain).await;
+    complete_next(&app, CapturedOutput::whole(b"7".to_vec())).await;
+    advance_all(&app).await.unwrap();
+    let known = get(&app, &id).await.unwrap();
+    let ended = nested(&known, 0).iter().find(|step| step.stage == StepState::Completed).unwrap();
+    forget(&app, &JobId::new(ended.id.as_str()).unwrap()).await;
+    complete_next(&app, CapturedOutput::whole(b"8".to_vec())).await;
+    advance_all(&app).await.unwrap();
+    let over = get(&app, &id).await.unwrap();
+    let last = &over.steps[1];
+    assert_eq!(last.stage, StepState::Failed);
+    let gone = format!("the output of job {} is no longer kept: see --keep-ended", ended.id);
+    assert!(last.error.as_deref().unwrap().starts_with(&gone), "{last:?}");
+}
+
+#[tokio::test]
+async fn step_fails_if_outputs_of_the_action_before_it_are_no_longer_kept() {
+    let (_dir, app) = open().await;
+    let chain = r#"{"steps":[{"plan_id":"first","inputs":[{},{}]},{"plan_id":"second"}]}"#;
+    let id = begin(&app, chain).await;
+    let action_id = ActionId::new(get(&app, &id).await.unwrap().steps[0].id.as_str()).unwrap();
+    complete_next(&app, CapturedOutput::whole(b"7".to_vec())).await;
+    let jobs = app.store.jobs_of(&action_id, vec![Status::Completed], Slice::ALL).await.unwrap();
+    forget(&app, &jobs[0]).await;
+    complete_next(&app, CapturedOutput::whole(b"8".to_vec())).await;
+    advance_all(&app).await.unwrap();
+    let over = get(&app, &id).await.unwrap();
+    let second = &over.steps[1];
+    assert_eq!((second.stage, is_submitted(&app, second).await), (StepState::Failed, false));
+    let gone = format!("1 of 2 outputs of action {action_id} are no longer kept: see --keep-ended");
+    assert!(second.error.as_deref().unwrap().starts_with(&gone), "{second:?}");
 }
 
 #[tokio::test]
