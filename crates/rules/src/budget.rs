@@ -59,6 +59,12 @@ impl Budget {
         }
     }
 
+    /// Returns the share of a run of the output bytes, if they are bounded. It is not 0.
+    fn output_share(&self) -> Option<u64> {
+        let shares = self.running.unwrap_or(DEFAULT_SHARES).max(1);
+        self.output_bytes.map(|bytes| bytes.div_ceil(shares).max(1))
+    }
+
     /// Returns the bound of a run of `plan` whose attempts time out after `timeout_ms`.
     ///
     /// Tasks that stream run at the same time, so each counts with the whole timeout. The output
@@ -66,10 +72,21 @@ impl Budget {
     /// its amount.
     pub fn run_bound(&self, plan: Option<&Plan>, timeout_ms: u64) -> RunBound {
         let tasks = plan.map_or(1, |plan| plan.tasks.len().max(1) as u64);
-        let shares = self.running.unwrap_or(DEFAULT_SHARES).max(1);
         RunBound {
             cpu_ms: self.cpu_secs.map_or(0, |_| timeout_ms.saturating_mul(tasks)),
-            output_bytes: self.output_bytes.map_or(0, |bytes| bytes.div_ceil(shares).max(1)),
+            output_bytes: self.output_share().unwrap_or(0),
+        }
+    }
+
+    /// Returns what a run with this bound reserves: not more processor time than the budget has,
+    /// and not more than the share of a run of its output bytes. The budget may have become smaller
+    /// since the submission of the job, which could otherwise never start.
+    pub fn reservation(&self, bound: &RunBound) -> RunBound {
+        // A bound of 0 stands for none, so it does not become 0 under a budget of 0.
+        let cpu_ms = self.limit(BudgetAmount::CpuMs).map_or(u64::MAX, |limit| limit.max(1));
+        RunBound {
+            cpu_ms: bound.cpu_ms.min(cpu_ms),
+            output_bytes: bound.output_bytes.min(self.output_share().unwrap_or(u64::MAX)),
         }
     }
 
@@ -115,7 +132,8 @@ pub struct RunUse {
 pub struct JobBudget {
     /// Name of the key that has the budget.
     pub name: String,
-    /// Upper bound of what one run uses.
+    /// Upper bound of what one run uses. A claim reduces it to the [reservation](Budget::reservation)
+    /// under the terms of that time.
     pub bound: RunBound,
     /// Use of the current or last run, once it is known.
     pub used: Option<RunUse>,

@@ -156,6 +156,23 @@ fn job_ends_at_its_share_of_the_output_and_the_reported_bytes_are_booked() {
     assert!(why.contains("The budget of 'alice' is used up: output_bytes "), "{why}");
 }
 
+#[test]
+fn job_of_before_a_smaller_budget_runs_under_it() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--config", &keys(&lab, "running = 1, output_bytes = 2000")]);
+    let mut alice = with_key(&agq, "a");
+    assert_eq!(alice.ask(&plan("p", "printf 12345")), "+OK plan_id=p");
+    assert_eq!(alice.ask(&action("a", "p", 1)), "+OK action_id=a jobs_created=1");
+    keys(&lab, "running = 1, output_bytes = 500");
+    agq.reload();
+    eventually("the smaller budget", || {
+        (bulk(&mut alice, "BUDGET.GET")[0]["output_bytes"]["limit"] == 500).then_some(())
+    });
+    let _agw = lab.agw(&agq, "w1", &[]);
+    eventually("the job", || (bulk(&mut alice, "ACTION.STATUS a")["completed"] == 1).then_some(()));
+    assert_eq!(bulk(&mut alice, "BUDGET.GET")[0]["output_bytes"]["used"], 5);
+}
+
 /// Number of jobs that the budget of the chaos permits, and of those that run at once.
 const JOBS: usize = 60;
 const RUNNING: usize = 5;

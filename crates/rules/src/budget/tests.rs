@@ -166,6 +166,27 @@ fn bound_of_a_run_counts_each_task_with_the_timeout() {
 }
 
 #[test]
+fn smaller_budget_also_bounds_the_runs_of_jobs_of_before() {
+    let now = Timestamp(HOUR);
+    let smaller = Budget { cpu_secs: Some(50), output_bytes: Some(150), ..running_budget() };
+    let reserved = smaller.reservation(&BOUND);
+    assert_eq!(reserved, RunBound { cpu_ms: 50_000, output_bytes: 75 });
+    let usage = Usage::default().under(smaller);
+    assert_eq!(usage.check_start(&BOUND, now), Ok(()));
+    let began = usage.changed(RunChange::Began { bound: reserved, at: now });
+    let refused = began.check_start(&BOUND, now).unwrap_err();
+    assert_eq!(refused.to_string(), "used up: cpu_secs 50 of 50, 50 wanted, next when a job ends");
+
+    let larger = Budget { cpu_secs: Some(1000), output_bytes: Some(1000), ..running_budget() };
+    let unbounded = Budget { per_hours: 24, ..Budget::default() };
+    assert_eq!([larger, unbounded].map(|budget| budget.reservation(&BOUND)), [BOUND; 2]);
+    assert_eq!(smaller.reservation(&RunBound::default()), RunBound::default(), "it has no bound");
+    let nothing = Budget { cpu_secs: Some(0), ..smaller };
+    assert!(nothing.reservation(&BOUND).cpu_ms > 0, "0 would be no bound");
+    assert!(Usage::default().under(nothing).check_start(&BOUND, now).is_err());
+}
+
+#[test]
 fn free_starts_are_the_runs_that_a_budget_permits_one_after_another() {
     let at = Timestamp(HOUR);
     for (running, cpu_secs, output_bytes, expected) in [

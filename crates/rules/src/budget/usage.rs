@@ -204,8 +204,9 @@ impl Usage {
         Ok(next)
     }
 
-    /// Checks that a run with this bound may begin.
+    /// Checks that a run with this bound may begin, with its [reservation](Budget::reservation).
     pub fn check_start(&self, bound: &RunBound, now: Timestamp) -> Result<(), Exhausted> {
+        let bound = self.budget.reservation(bound);
         self.check(BudgetAmount::Running, 1, now)?;
         self.check(BudgetAmount::CpuMs, bound.cpu_ms, now)?;
         self.check(BudgetAmount::OutputBytes, bound.output_bytes, now)

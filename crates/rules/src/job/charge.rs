@@ -3,7 +3,7 @@
 use agenix_protocol::time::Timestamp;
 
 use super::{Job, JobState};
-use crate::budget::{JobBudget, RunChange, RunUse};
+use crate::budget::{Budget, JobBudget, RunChange, RunUse};
 
 /// Returns the budget that a job is charged to.
 pub fn budget_of(job: &Job) -> Option<&JobBudget> {
@@ -24,6 +24,14 @@ pub fn run_change<'j>(before: Option<&Job>, job: &'j Job) -> Option<(&'j str, Ru
         _ => return None,
     };
     Some((name, change))
+}
+
+/// Reduces the bound of a run that begins to what its budget, which has the terms `budget` now,
+/// lets it reserve.
+pub fn reserve(job: &mut Job, budget: &Budget) {
+    if let Some(of_job) = budget_of_mut(job) {
+        of_job.bound = budget.reservation(&of_job.bound);
+    }
 }
 
 /// Sets the use of a run that a report has ended, according to the `results` of its tasks. The
@@ -68,10 +76,10 @@ mod tests {
         time::Timestamp,
     };
 
-    use super::{Job, JobBudget, RunChange, RunUse, budget_of, charged, run_change};
+    use super::{Job, JobBudget, RunChange, RunUse, budget_of, charged, reserve, run_change};
     use crate::{
         action::Action,
-        budget::RunBound,
+        budget::{Budget, RunBound},
         job::{
             JobParams, LeaseOptions, Ojs, QueuePosition, RuleOutcome, abandoned, cancelled, claimed, due,
             given_back, updated,
@@ -120,6 +128,18 @@ mod tests {
         assert_eq!(run_change(Some(&before), &after(cancelled(&before, Timestamp(9)).unwrap())), None);
         let plain = Job { ojs: None, ..job };
         assert_eq!(run_change(Some(&Job { ojs: None, ..before }), &plain), None);
+    }
+
+    #[test]
+    fn run_under_a_smaller_budget_reserves_less() {
+        let mut job = running();
+        reserve(&mut job, &Budget { cpu_secs: Some(20), ..Budget::default() });
+        let bound = RunBound { cpu_ms: 20_000, ..BOUND };
+        let began = RunChange::Began { bound, at: Timestamp(10) };
+        assert_eq!(run_change(Some(&waiting()), &job), Some(("alice", began)));
+        let end = after(cancelled(&job, Timestamp(30)).unwrap());
+        let ended = RunChange::Ended { bound, used: RunUse::whole(&bound), at: Timestamp(30) };
+        assert_eq!(run_change(Some(&job), &end), Some(("alice", ended)));
     }
 
     #[test]

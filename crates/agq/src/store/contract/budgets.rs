@@ -1,13 +1,15 @@
 //! Commands of a script on budgets.
 
-use agenix_protocol::{ids::PlanId, time::Timestamp};
+use agenix_protocol::{documents::to_json, ids::PlanId, time::Timestamp};
 use agenix_rules::budget::{Booking, Budget, BudgetAmount, JobBudget, Usage};
 use tokio::runtime::Handle;
 
 use super::commands::{
-    Answer, Args, CommandLines, ScriptResult, added_plan, at, id, number, show, show_ruled,
+    Answer, Args, CommandLines, ScriptResult, added_plan, at, id, number, ok, show, show_ruled,
 };
-use crate::store::{DocumentKind, LaneSummary, NewPlan, Store, StoredPlan, held_back::of_lanes};
+use crate::store::{
+    DocumentChange, DocumentKind, DocumentRule, LaneSummary, NewPlan, Store, StoredPlan, held_back::of_lanes,
+};
 
 pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> CommandLines {
     Ok(Some(match name {
@@ -19,6 +21,7 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Command
             show_ruled(store.add_plan(plan), added_plan)
         }
         "held-back" => held_back(store, at(args)?)?,
+        "set-budget" => set_budget(store, args)?,
         "usage" => {
             let (name, now) = (args.next_pos().ok_or("whose?")?.to_owned(), at(args)?);
             show(store.document(DocumentKind::Budget, &name), move |json| {
@@ -46,6 +49,28 @@ fn held_back(store: &dyn Store, now: Timestamp) -> Answer {
     Ok(Box::pin(async move { Ok(lines) }))
 }
 
+/// Parses `set-budget alice running-max=2`: the budget gets these terms, and no others.
+fn set_budget(store: &dyn Store, args: &mut Args<'_>) -> Answer {
+    let name = args.next_pos().ok_or("whose?")?.to_owned();
+    let budget = terms(args)?;
+    let rule: DocumentRule = Box::new(move |known: Option<&str>| {
+        let usage: Usage = known.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default();
+        Ok(DocumentChange::Put(to_json(&usage.under(budget))))
+    });
+    Ok(show_ruled(store.update_document(DocumentKind::Budget, &name, rule), ok))
+}
+
+fn terms(args: &mut Args<'_>) -> ScriptResult<Budget> {
+    Ok(Budget {
+        per_hours: 24,
+        jobs: number(args, "jobs-max")?,
+        plans: number(args, "plans-max")?,
+        running: number(args, "running-max")?,
+        cpu_secs: number(args, "cpu-max")?,
+        output_bytes: number(args, "output-max")?,
+    })
+}
+
 /// Parses `budget=alice jobs-max=10 plans-max=2 running-max=2 cpu-max=180 output-max=250 later=7`.
 /// Returns the booking, and the budget of its jobs.
 pub(super) fn budget(
@@ -54,14 +79,7 @@ pub(super) fn budget(
     timeout_ms: u64,
 ) -> ScriptResult<Option<(Booking, JobBudget)>> {
     let Some(name) = args.take_key("budget").map(str::to_owned) else { return Ok(None) };
-    let budget = Budget {
-        per_hours: 24,
-        jobs: number(args, "jobs-max")?,
-        plans: number(args, "plans-max")?,
-        running: number(args, "running-max")?,
-        cpu_secs: number(args, "cpu-max")?,
-        output_bytes: number(args, "output-max")?,
-    };
+    let budget = terms(args)?;
     let of_job =
         JobBudget { name: name.clone(), bound: budget.run_bound(None, timeout_ms), ..JobBudget::default() };
     let later_jobs = number(args, "later")?.unwrap_or_default();

@@ -99,6 +99,14 @@ impl LockedBudgets {
         job::budget_of(job).is_none_or(|JobBudget { name, bound, .. }| self.admits(name, bound, now))
     }
 
+    /// Reduces the bound of a run that begins to what the locked budget of the job lets it reserve.
+    pub(crate) fn reserve(&self, job: &mut Job) {
+        let usage = job::budget_of(job).and_then(|budget| self.rows.get(&budget.name));
+        if let Some(usage) = usage {
+            job::reserve(job, &usage.budget);
+        }
+    }
+
     /// Replaces a locked budget if `json` is its new document.
     pub(crate) fn replace(&mut self, kind: DocumentKind, name: &str, json: &str) {
         self.rows.replace(kind, name, json);

@@ -185,7 +185,8 @@ impl PgTxn<'_> {
     fn take(&mut self, batch: &ClaimBatch<'_>, at: usize, queue: String, ready: &LockedJob) -> Claim {
         let ClaimRequest { claimant, now, start_timeout_ms } = batch.all[at];
         let hold = LeaseOptions { start_timeout_ms, visibility_ms: claimant.visibility_ms };
-        let job = job::claimed(&ready.job, &claimant.holder, now, hold);
+        let mut job = job::claimed(&ready.job, &claimant.holder, now, hold);
+        self.budgets.reserve(&mut job);
         if let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref()) {
             self.limits.begin(key, now);
         }

@@ -36,6 +36,14 @@ impl WriteTxn<'_> {
         Ok((!has_room).then(|| Block { constraint, name, until: Some(Usage::window_moves_at(now)) }))
     }
 
+    /// Reduces the bound of a run that begins to what the budget of the job lets it reserve.
+    pub(crate) fn reserve(&self, job: &mut Job) -> Result<()> {
+        let Some(budget) = job::budget_of(job) else { return Ok(()) };
+        let usage = self.usage(&budget.name)?;
+        job::reserve(job, &usage.budget);
+        Ok(())
+    }
+
     /// Counts the begin or the end of a run of a job that has a budget.
     pub(crate) fn charge(&mut self, before: Option<&Job>, job: &Job) -> Result<()> {
         let Some((name, change)) = job::run_change(before, job) else { return Ok(()) };

@@ -83,7 +83,8 @@ impl WriteTxn<'_> {
             }
             let Some(plan) = plan else { continue };
             let hold = LeaseOptions { start_timeout_ms, visibility_ms: claimant.visibility_ms };
-            let job = job::claimed(&before, &claimant.holder, now, hold);
+            let mut job = job::claimed(&before, &claimant.holder, now, hold);
+            self.reserve(&mut job)?;
             self.enter_limit(&job, now)?;
             let (lane, rank, seq) = ready_key(&before);
             self.cache.lanes.charge(((rank, seq), lane), claimant);
