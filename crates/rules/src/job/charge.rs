@@ -106,6 +106,14 @@ mod tests {
         claimed(&waiting(), "w", Timestamp(10), LeaseOptions { start_timeout_ms: 1000, visibility_ms: None })
     }
 
+    /// Returns a running job with this visibility timeout: with one, an OJS worker runs it.
+    fn running_for(visibility_ms: u64) -> Job {
+        let mut job = running();
+        let ojs = job.ojs.take().unwrap();
+        job.ojs = Some(Box::new(Ojs { visibility_ms, ..*ojs }));
+        job
+    }
+
     fn after(outcome: RuleOutcome) -> Job {
         match outcome {
             RuleOutcome::Changed(job) => *job,
@@ -147,7 +155,8 @@ mod tests {
         let job = running();
         let confirmed = report(&job, Status::Running, 20);
         let ends = [
-            after(abandoned(&job, "w", Timestamp(30))),
+            after(abandoned(&confirmed, "w", Timestamp(30))),
+            after(cancelled(&job, Timestamp(30)).unwrap()),
             after(cancelled(&confirmed, Timestamp(30)).unwrap()),
             after(given_back(&confirmed, "w", None, Timestamp(30))),
             report(&confirmed, Status::Failed, 30),
@@ -163,9 +172,7 @@ mod tests {
     #[test]
     fn result_of_an_ojs_worker_is_charged_its_reservation() {
         let used = |visibility_ms: u64| {
-            let mut job = running();
-            let ojs = job.ojs.take().unwrap();
-            job.ojs = Some(Box::new(Ojs { visibility_ms, ..*ojs }));
+            let job = running_for(visibility_ms);
             let mut next = report(&job, Status::Completed, 30);
             charged(&job, &mut next, "[]");
             budget_of(&next).unwrap().used
@@ -175,12 +182,17 @@ mod tests {
     }
 
     #[test]
-    fn unstarted_job_that_is_given_back_is_charged_nothing() {
+    fn claim_that_ends_before_its_first_report_is_charged_nothing() {
         let job = running();
-        let given = [after(given_back(&job, "w", None, Timestamp(30))), report(&job, Status::Cancelled, 30)];
-        for end in given {
-            let ended = RunChange::Ended { bound: BOUND, used: RunUse::default(), at: Timestamp(30) };
-            assert_eq!(run_change(Some(&job), &end), Some(("alice", ended)));
+        let ends = [
+            (30, after(given_back(&job, "w", None, Timestamp(30)))),
+            (30, after(abandoned(&job, "w", Timestamp(30)))),
+            (30, report(&job, Status::Cancelled, 30)),
+            (1010, after(due(&job, Timestamp(1010), 0.5))),
+        ];
+        for (at, end) in ends {
+            let ended = RunChange::Ended { bound: BOUND, used: RunUse::default(), at: Timestamp(at) };
+            assert_eq!(run_change(Some(&job), &end), Some(("alice", ended)), "{end:?}");
         }
         let again = claimed(
             &after(given_back(&job, "w", None, Timestamp(30))),
@@ -189,6 +201,20 @@ mod tests {
             LeaseOptions::default(),
         );
         assert_eq!(budget_of(&again).unwrap().used, None, "the next run has figures of its own");
+    }
+
+    #[test]
+    fn ojs_job_is_charged_once_it_is_fetched() {
+        let job = running_for(30_000);
+        let used = |attempt| {
+            let end = after(given_back(&job, "w", attempt, Timestamp(30)));
+            match run_change(Some(&job), &end) {
+                Some((_, RunChange::Ended { used, .. })) => used,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(used(None), WHOLE, "no worker reports its start");
+        assert_eq!(used(Some(1)), RunUse::default(), "the fetch never got its reply");
     }
 
     #[test]

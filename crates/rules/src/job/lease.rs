@@ -98,17 +98,30 @@ fn lapsed(job: &Job, failure: &ReportedFailure, now: Timestamp) -> Job {
     next
 }
 
+/// Charges nothing for a claim that ends before an agw has reported the start of the job: an agw
+/// claims ahead.
+fn charge_unstarted(job: &Job, next: &mut Job) {
+    if job.may_be_unstarted() {
+        charge::set_use(next, Some(RunUse::default()));
+    }
+}
+
 /// Ends the claim of a dead holder, or the job once it has lost [`MAX_LOSSES`] workers.
+///
+/// An unreported job counts the loss, too, because a job may kill its worker before the report of
+/// its start.
 pub fn abandoned(job: &Job, holder: &str, now: Timestamp) -> RuleOutcome {
     if !job.is_held_by(holder) {
         return RuleOutcome::Unchanged;
     }
-    let text = format!("worker {holder} was lost while it ran the job");
+    let when = if job.may_be_unstarted() { "before it reported the job" } else { "while it ran the job" };
+    let text = format!("worker {holder} was lost {when}");
     if job.is_reserved() {
         let lost = ReportedFailure::noticed("worker_death", text);
         return RuleOutcome::Changed(Box::new(lapsed(job, &lost, now)));
     }
     job.changed(|next| {
+        charge_unstarted(job, next);
         next.losses += 1;
         next.error = Some(text);
         if next.losses >= MAX_LOSSES {
@@ -131,9 +144,10 @@ pub fn given_back(job: &Job, holder: &str, attempt: Option<u32>, now: Timestamp)
         return RuleOutcome::Unchanged;
     }
     job.changed(|next| {
-        if !job.is_confirmed {
+        if attempt.is_some() {
             charge::set_use(next, Some(RunUse::default()));
         }
+        charge_unstarted(job, next);
         next.offer_again(now);
     })
 }
@@ -185,7 +199,10 @@ pub fn due(job: &Job, now: Timestamp, jitter: f64) -> RuleOutcome {
     let mut next = job.clone();
     match job.state {
         JobState::Scheduled | JobState::Retryable => next.offer_again(now),
-        JobState::Active if !job.is_confirmed && job.waits_to_start => next.offer_again(now),
+        JobState::Active if !job.is_confirmed && job.waits_to_start => {
+            charge_unstarted(job, &mut next);
+            next.offer_again(now);
+        }
         JobState::Active if job.is_reserved() && job.attempt_over_at().is_none_or(|over| over > now) => {
             let text = "no report about the job came within its visibility timeout";
             next = lapsed(job, &ReportedFailure::noticed("visibility_timeout", text), now);

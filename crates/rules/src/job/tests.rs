@@ -139,7 +139,10 @@ fn job_is_dead_after_three_lost_workers() {
     for _ in 0..2 {
         job = changed(abandoned(&claimed(&job, "w", T0, HOLD), "w", T1));
         assert_eq!((job.state, job.failures), (JobState::Available, 0));
+        assert_eq!(job.error.as_deref(), Some("worker w was lost before it reported the job"));
     }
+    let started = abandoned(&after(&running(0), Status::Running), "w", T1);
+    assert_eq!(changed(started).error.as_deref(), Some("worker w was lost while it ran the job"));
     let job = changed(abandoned(&claimed(&job, "w", T0, HOLD), "w", T1));
     assert_eq!((job.status(), job.attempt), (Status::Dead, 3));
     assert_eq!(abandoned(&running(0), "x", T1), RuleOutcome::Unchanged);
