@@ -47,12 +47,12 @@ impl From<SystemTime> for Timestamp {
 }
 
 impl fmt::Display for Timestamp {
+    /// Writes RFC 3339, and the last millisecond of the year 9999 for any later time: what is
+    /// written can be parsed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let time = i64::try_from(self.0).ok().and_then(DateTime::<Utc>::from_timestamp_millis);
-        match time {
-            Some(time) => f.write_str(&time.to_rfc3339_opts(SecondsFormat::Millis, true)),
-            None => write!(f, "{} ms since 1970", self.0),
-        }
+        let ms = self.0.min(YEAR_10000_MS - 1).cast_signed();
+        let time = DateTime::<Utc>::from_timestamp_millis(ms).expect("its year has four digits");
+        f.write_str(&time.to_rfc3339_opts(SecondsFormat::Millis, true))
     }
 }
 
@@ -91,7 +91,7 @@ impl<'de> Deserialize<'de> for Timestamp {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use super::Timestamp;
+    use super::{Timestamp, YEAR_10000_MS};
 
     #[test]
     fn timestamp_of_a_clock_is_in_milliseconds_since_1970() {
@@ -99,6 +99,16 @@ mod tests {
         let (epoch, some) = (SystemTime::UNIX_EPOCH, Duration::from_micros(2_999));
         assert_eq!(at(epoch.checked_add(some)), Timestamp(2));
         assert_eq!(at(epoch.checked_sub(some)), Timestamp(0));
+    }
+
+    #[test]
+    fn json_of_any_timestamp_can_be_read() {
+        let last = YEAR_10000_MS - 1;
+        for (ms, read) in [(0, 0), (last, last), (last + 1, last), (i64::MAX as u64, last), (u64::MAX, last)]
+        {
+            let json = serde_json::to_string(&Timestamp(ms)).unwrap();
+            assert_eq!(serde_json::from_str::<Timestamp>(&json).unwrap(), Timestamp(read), "{json}");
+        }
     }
 
     #[test]
