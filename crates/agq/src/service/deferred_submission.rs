@@ -85,6 +85,16 @@ pub(crate) fn check_is_stored(document: &RawValue) -> Result<()> {
     Ok(())
 }
 
+/// Checks that an action of the document is closed. The action of a run of a schedule has an id that
+/// nobody chose, so nobody would close it, and its run would never end.
+pub(crate) fn check_is_closed(document: &RawValue) -> Result<()> {
+    if is_action(document) && read_action(document)?.open {
+        let text = "action.open is true, and nobody would close the action of a run: leave open out";
+        return Err(Rejection::InvalidSchedule(text.into()).into());
+    }
+    Ok(())
+}
+
 fn read_job(app: &AppState, document: &RawValue) -> Result<JobSubmission> {
     let fields: OjsDocument =
         parse_object(document.get().as_bytes()).map_err(|error| Rejection::InvalidJob(error.to_string()))?;

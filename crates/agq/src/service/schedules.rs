@@ -34,6 +34,7 @@ pub(crate) async fn set(
     replace: bool,
 ) -> Result<Schedule> {
     let schedule = Schedule { owner: owner.cloned(), ..Schedule::new(request, app.clock.now())? };
+    deferred_submission::check_is_closed(&schedule.template)?;
     deferred_submission::check(app, owner, &schedule.template, false).await?;
     let made = schedule.clone();
     let rule = move |known: Option<&str>| {
@@ -137,6 +138,10 @@ async fn decide(app: &AppState, schedule: &Schedule) -> Result<Option<Schedule>>
         }
         _ => false,
     };
+    if is_busy {
+        let (schedule, last_id) = (&schedule.name, &schedule.last_id);
+        info!(schedule, last_id, "a schedule leaves a run out, because its last job or action has not ended");
+    }
     let id = (!is_busy).then(|| deferred_submission::new_id(app));
     // Another node may have recorded the run, or a client may have changed the schedule.
     change(app, &schedule.name, move |known| {
@@ -208,6 +213,18 @@ mod tests {
 
     use super::{change, get, run, set};
     use crate::startup::services::without_tasks;
+
+    #[tokio::test]
+    async fn schedule_of_an_open_action_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        let schedule =
+            br#"{"name":"s","expression":"* * * * *","action":{"plan_id":"p","open":true,"inputs":[{}]}}"#;
+        let refused = set(&app, None, parse_object(schedule).unwrap(), false).await.unwrap_err();
+        let line = "ERR Invalid schedule: action.open is true, and nobody would close the action of a run: leave open out";
+        assert_eq!(refused.line(), line);
+        assert!(get(&app, "s").await.is_err());
+    }
 
     #[tokio::test]
     async fn schedule_keeps_a_pending_run_when_another_node_ends_the_run_before_it() {
