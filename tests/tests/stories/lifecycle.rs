@@ -314,6 +314,20 @@ fn action_that_is_closed_without_inputs_is_over() {
 }
 
 #[test]
+fn action_that_is_closed_without_inputs_is_removed() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--keep-ended", "1"]);
+    lab.submit_plan(&agq, &script("p", "true", ""));
+    let mut raw = RawConnection::open(&lab, &agq);
+    assert_eq!(
+        raw.ask(r#"ACTION.SUBMIT '{"action_id":"a","plan_id":"p","open":true}'"#),
+        "+OK action_id=a jobs_created=0"
+    );
+    assert_eq!(raw.ask("ACTION.CLOSE a"), "+OK");
+    eventually("its end", || (RawConnection::open(&lab, &agq).ask("ACTION.STATUS a") == "$-1").then_some(()));
+}
+
+#[test]
 fn job_that_is_cancelled_and_tried_again_runs_once_at_a_time() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);

@@ -44,6 +44,8 @@ define_kinds! {
     Arriving "arriving";
     /// Schedule, by its name.
     Cron "cron";
+    /// Mark of a closed action without jobs, by the time of its submission and its id.
+    EmptyAction "empty_action";
     /// Mark of an action whose halt policy is not met yet, by the id of the action.
     Halt "halt";
     /// Mark of a halted action whose jobs have not all ended, by the id of the action. Its jobs are

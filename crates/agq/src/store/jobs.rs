@@ -108,10 +108,12 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     fn position(&self, job: &Job, limit: usize) -> StoreFuture<u64>;
     fn set_paused(&self, queue: &str, paused: bool) -> StoreFuture<()>;
     fn paused(&self) -> StoreFuture<Vec<String>>;
-    /// Returns true if `prune` would remove a job.
+    /// Returns true if `prune` would remove a job or an action.
     fn is_prunable(&self, keep: Retention) -> StoreFuture<bool>;
     /// Removes at most `limit` ended jobs that `keep` does not retain, and actions that have no
-    /// jobs left. Returns the number of removed jobs. Answered at [`AckLevel::Applied`].
+    /// jobs left. Removes at most `limit` closed actions without jobs that were submitted before
+    /// [`Retention::ended_since`]. Returns the number of removed jobs. Answered at
+    /// [`AckLevel::Applied`].
     fn prune(&self, keep: Retention, limit: usize) -> StoreFuture<usize>;
     /// Removes a job that has ended with `status`, and returns true if there was one.
     fn forget_job(&self, job_id: &JobId, status: Status) -> StoreFuture<bool>;

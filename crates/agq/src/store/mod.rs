@@ -23,6 +23,7 @@ mod contract;
 mod decisions;
 mod dedup;
 mod documents;
+mod empty_actions;
 pub(crate) mod export;
 pub(crate) mod held_back;
 mod jobs;

@@ -18,6 +18,7 @@ use sqlx::{Error, Result, Row, postgres::PgRow, query, query_scalar};
 
 use crate::store::{
     DocumentKind, JobFilter, LaneSummary, QueueCounts, Retention, StoredJob, StoredPlan, Totals,
+    empty_actions,
     postgres::{
         codec::{decode, or_skip, readable},
         connection::Pool,
@@ -243,13 +244,16 @@ pub(super) async fn position(pool: &Pool, job: Job, limit: usize) -> Result<u64>
 pub(super) async fn is_prunable(pool: &Pool, keep: Retention) -> Result<bool> {
     let sql = "SELECT EXISTS (SELECT FROM agq.ended WHERE status = $1 AND ended_at < $2) \
          OR EXISTS (SELECT FROM unnest($3::smallint[]) AS s (status) \
-         WHERE EXISTS (SELECT FROM agq.ended AS e WHERE e.status = s.status AND e.ended_at < $4))";
+         WHERE EXISTS (SELECT FROM agq.ended AS e WHERE e.status = s.status AND e.ended_at < $4)) \
+         OR EXISTS (SELECT FROM agq.notes WHERE kind = $5 AND id < $6)";
     let others = [Status::Completed, Status::Failed, Status::Cancelled].map(sql_types::status);
     let sql = query_scalar(sql)
         .bind(sql_types::status(Status::Dead))
         .bind(sql_types::wide(keep.dead_since.0))
         .bind(others.to_vec())
-        .bind(sql_types::wide(keep.ended_since.0));
+        .bind(sql_types::wide(keep.ended_since.0))
+        .bind(DocumentKind::EmptyAction.as_str())
+        .bind(empty_actions::marks_from(keep.ended_since));
     Ok(sql.fetch_one(pool).await? || keep.count > 0 && totals(pool).await?.kept() > keep.count)
 }
 

@@ -20,6 +20,7 @@ use crate::store::{
     ActionRule, AddOutcome, AppendJobs, DocumentChange, DocumentKind, LaneKey, NewAction, NewPlan,
     RuleResult, StoredPlan,
     decisions::{self, accepted},
+    empty_actions,
     postgres::{
         cluster::events,
         codec::encode,
@@ -246,6 +247,10 @@ impl PgTxn<'_> {
             // All jobs were removed while the action was open.
             self.session.run(query(REMOVE).bind(vec![action_id.as_str()]))?;
             return Ok(Ok(()));
+        }
+        if empty_actions::is_empty(&action) {
+            let mark = empty_actions::mark_of(&action);
+            self.documents.put(DocumentKind::EmptyAction, mark, "{}".to_owned());
         }
         self.put_action(&action)?;
         self.touch(action_id);

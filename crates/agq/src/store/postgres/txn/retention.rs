@@ -2,12 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
+use agenix_protocol::{
+    documents::Status,
+    ids::{ActionId, JobId},
+    time::Timestamp,
+};
 use agenix_rules::job::Job;
 use sqlx::{Result, Row, query};
 
 use crate::store::{
-    DocumentKind, Retention,
+    DocumentKind, Retention, empty_actions,
     postgres::{
         codec::readable,
         sql_types,
@@ -27,12 +31,15 @@ pub(crate) const OLDEST: &str = "SELECT record FROM agq.ended WHERE ctid = ANY (
          SELECT e.ctid AS place, e.ended_at, e.job_id FROM agq.ended AS e WHERE e.status = s.status \
          ORDER BY e.ended_at, e.job_id LIMIT $2) AS o ORDER BY o.ended_at, o.job_id LIMIT $2)) \
      ORDER BY ended_at, job_id FOR UPDATE SKIP LOCKED";
+const FORGET_MARKS: &str = "DELETE FROM agq.notes WHERE kind = $1 AND id IN (SELECT id FROM agq.notes \
+     WHERE kind = $1 AND id < $2 ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED) RETURNING id";
 const WITHOUT_JOBS: &str = "SELECT action_id FROM unnest($1::text[]) AS a (action_id) \
      WHERE NOT EXISTS (SELECT FROM agq.jobs AS j WHERE j.action_id = a.action_id) \
      AND NOT EXISTS (SELECT FROM agq.ended AS e WHERE e.action_id = a.action_id)";
 
 impl PgTxn<'_> {
     pub(crate) fn prune(&mut self, keep: Retention, limit: usize) -> Result<usize> {
+        self.remove_marked_actions(keep.ended_since, limit)?;
         let mut gone = self.ended_before(Status::Dead, keep.dead_since, limit)?;
         for status in ENDED {
             gone.extend(self.ended_before(status, keep.ended_since, limit - gone.len())?);
@@ -70,6 +77,22 @@ impl PgTxn<'_> {
             self.deltas.totals.now[job.status() as usize] -= 1;
         }
         self.write()
+    }
+
+    /// Removes closed actions without jobs that were submitted before a time.
+    fn remove_marked_actions(&self, before: Timestamp, limit: usize) -> Result<()> {
+        let sql = query(FORGET_MARKS).bind(DocumentKind::EmptyAction.as_str());
+        let sql = sql.bind(empty_actions::marks_from(before)).bind(sql_types::limit(limit));
+        let rows = self.session.rows(sql)?;
+        let marks = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<String>, _>>()?;
+        if marks.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<ActionId> = marks.iter().filter_map(|mark| empty_actions::marked_action(mark)).collect();
+        let mut marked = self.actions(&ids.iter().map(ActionId::as_str).collect())?;
+        marked.retain(empty_actions::is_empty);
+        let empty: Vec<String> = marked.into_iter().map(|action| action.action_id.to_string()).collect();
+        self.session.run(query(REMOVE).bind(empty)).map(drop)
     }
 
     /// Removes those actions of removed jobs that are closed and have no other job.

@@ -19,12 +19,12 @@ use agenix_rules::{
 use redb::Error;
 
 use crate::store::{
-    JobFilter, LaneSummary, Retention, StoredJob, Totals,
+    DocumentKind, JobFilter, LaneSummary, Retention, StoredJob, Totals, empty_actions,
     redb::{
         engine::{Snapshot, Table},
         schema::{
-            ACTION_JOBS, ACTIONS, ENDED, HELD, INPUTS, JOB_COUNTS, JOBS, LANE_LENGTHS, LANES, LEASES,
-            LaneKey, READY, RESULTS, Result, TOTALS, WAITING, WORKERS, codec, decode,
+            ACTION_JOBS, ACTIONS, DOCUMENTS, ENDED, HELD, INPUTS, JOB_COUNTS, JOBS, LANE_LENGTHS, LANES,
+            LEASES, LaneKey, READY, RESULTS, Result, TOTALS, WAITING, WORKERS, codec, decode,
         },
     },
 };
@@ -226,6 +226,10 @@ pub(crate) fn is_prunable(read: &Snapshot<'_>, keep: Retention) -> Result<bool> 
         if ended.range((number, 0, "")..(number, since.0, ""))?.next().is_some() {
             return Ok(true);
         }
+    }
+    let (kind, behind) = (DocumentKind::EmptyAction.as_str(), empty_actions::marks_from(keep.ended_since));
+    if read.table(&DOCUMENTS).range((kind, "")..(kind, behind.as_str()))?.next().is_some() {
+        return Ok(true);
     }
     Ok(keep.count > 0 && totals(read)?.kept() > keep.count)
 }

@@ -21,6 +21,7 @@ use crate::store::{
     RuleResult, StoredPlan,
     decisions::{self, accepted},
     dedup::deduplicate,
+    empty_actions,
     redb::{
         schema::{Result, encode},
         txn::WriteTxn,
@@ -161,6 +162,9 @@ impl WriteTxn<'_> {
             // Retention has removed all its jobs while it was open.
             self.remove_action(action_id);
             return Ok(Ok(()));
+        }
+        if empty_actions::is_empty(&action) {
+            self.put_document(DocumentKind::EmptyAction, &empty_actions::mark_of(&action), "{}");
         }
         self.put_action(&action)?;
         let counts = self.counts(action_id)?;

@@ -4,7 +4,7 @@ use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
 use agenix_rules::job::Job;
 
 use crate::store::{
-    Retention,
+    DocumentKind, Retention, empty_actions,
     redb::{
         schema::{Result, codec},
         txn::WriteTxn,
@@ -16,6 +16,7 @@ const ENDED: [Status; 3] = [Status::Completed, Status::Failed, Status::Cancelled
 
 impl WriteTxn<'_> {
     pub(crate) fn prune(&mut self, keep: Retention, limit: usize) -> Result<usize> {
+        self.remove_marked_actions(keep.ended_since, limit)?;
         let mut gone = self.ended_before(Status::Dead, keep.dead_since, limit)?;
         for status in ENDED {
             gone.extend(self.ended_before(status, keep.ended_since, limit - gone.len())?);
@@ -44,6 +45,26 @@ impl WriteTxn<'_> {
             && self.action(&job.action_id)?.is_some_and(|action| !action.is_open)
         {
             self.remove_action(&job.action_id);
+        }
+        Ok(())
+    }
+
+    /// Removes closed actions without jobs that were submitted before a time.
+    fn remove_marked_actions(&mut self, before: Timestamp, limit: usize) -> Result<()> {
+        let kind = DocumentKind::EmptyAction.as_str();
+        let behind = empty_actions::marks_from(before);
+        let mut marks = Vec::new();
+        for entry in self.tables.documents.range((kind, "")..(kind, behind.as_str()))?.take(limit) {
+            let (place, _) = entry?;
+            marks.push(place.value().1.to_owned());
+        }
+        for mark in marks {
+            if let Some(action_id) = empty_actions::marked_action(&mark)
+                && self.action(&action_id)?.is_some_and(|action| empty_actions::is_empty(&action))
+            {
+                self.remove_action(&action_id);
+            }
+            self.tables.documents.remove((kind, mark.as_str()));
         }
         Ok(())
     }
