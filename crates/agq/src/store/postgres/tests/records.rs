@@ -7,6 +7,7 @@ use sqlx::{AssertSqlSafe, Row, query, query_scalar, raw_sql};
 
 use super::{
     super::{PostgresSettings, PostgresStore, codec::encode, migrate},
+    between_nodes::other_session,
     making::{NOW, ack, cancel, claim, fresh_node, node, number, own, plain, submit},
 };
 use crate::store::{
@@ -194,6 +195,23 @@ async fn unused_lanes_and_limits_are_removed() {
     assert_eq!(submit(&other, "d", Needs::default(), jobs).await, Ok(AddOutcome::New));
     assert_eq!(claim(&store, 3).await.len(), 2);
     assert_eq!(store.queue_counts().await.unwrap()["q"], [0, 0, 0, 2, 0, 0, 0, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn document_of_a_kind_that_another_session_holds_loses_a_removed_job() {
+    let (database, store) = fresh_node().await;
+    submit(&store, "a", Needs::default(), vec![own("a-0", Some("u"), None)]).await.unwrap();
+    let claimed = claim(&store, 1).await;
+    ack(&store, &claimed[0].job.job_id).await;
+    let hold = "SELECT FROM agq.notes WHERE kind = 'unique' FOR UPDATE";
+    let mut other = other_session(&database, hold).await;
+    let keep = Retention { ended_since: Timestamp(NOW.0 + 1), dead_since: NOW, count: 0 };
+    let pruning = tokio::spawn(store.prune(keep, 100));
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    while number(&store, waits).await == 0 && !pruning.is_finished() {}
+    raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    assert_eq!(pruning.await.unwrap().unwrap(), 1);
+    assert_eq!(number(&store, "SELECT count(*) FROM agq.notes WHERE kind = 'unique'").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -128,12 +128,12 @@ pub(crate) const COMPARED: PreparedStatement = PreparedStatement {
 };
 
 /// Statement that removes the jobs `$3` from the documents of their kinds `$2`, and documents of
-/// which nothing is left. A document that another transaction has locked is about to name other
-/// jobs, none of which has ended.
+/// which nothing is left. It waits for other transactions that have locked such a document: they
+/// may roll back, and nothing names the removed jobs later.
 const FORGET: &str = "WITH gone AS (SELECT key, array_agg(job_id) AS ids FROM unnest($2::text[], $3::text[]) AS g (key, job_id) GROUP BY key), \
      held AS (SELECT n.id, ARRAY(SELECT u.one FROM unnest(string_to_array(n.json, ' ')) WITH ORDINALITY AS u (one, place) \
          WHERE u.one <> ALL (gone.ids) ORDER BY u.place) AS rest FROM agq.notes AS n JOIN gone ON n.id = gone.key \
-         WHERE n.kind = $1 AND string_to_array(n.json, ' ') && gone.ids FOR UPDATE OF n SKIP LOCKED), \
+         WHERE n.kind = $1 AND string_to_array(n.json, ' ') && gone.ids ORDER BY n.id FOR UPDATE OF n), \
      shortened AS (UPDATE agq.notes AS n SET json = array_to_string(held.rest, ' ') FROM held \
          WHERE n.kind = $1 AND n.id = held.id AND cardinality(held.rest) > 0) \
      DELETE FROM agq.notes AS n USING held WHERE n.kind = $1 AND n.id = held.id AND cardinality(held.rest) = 0";
