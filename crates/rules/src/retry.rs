@@ -84,6 +84,8 @@ impl Retry {
         #[expect(clippy::cast_precision_loss, reason = "delays are far below 2^52")]
         let (initial, max) = (self.initial_ms as f64, self.max_ms as f64);
         let delay = match self.strategy {
+            // The power may be infinite, and 0 times that is no number.
+            Strategy::Exponential if self.initial_ms == 0 => 0.0,
             Strategy::Exponential => initial * self.coefficient.powi(before),
             Strategy::Linear => initial * f64::from(failures.max(1)),
             Strategy::Constant => initial,
@@ -131,6 +133,8 @@ mod tests {
         assert_eq!([0.0, 0.5, 1.0].map(|jitter| jittered.delay_ms(1, jitter)), [500, 1000, 1500]);
         let endless = Retry { coefficient: 1e300, max_ms: 7, ..retry(Strategy::Exponential) };
         assert_eq!(endless.delay_ms(u32::MAX, 0.0), 7);
+        let at_once = Retry { initial_ms: 0, ..endless };
+        assert_eq!(delays(&at_once), [0; 4]);
     }
 
     #[test]
