@@ -2,9 +2,10 @@
 //! set forward. It observes the clock during rounds of the reaper too, so that a long round does
 //! not count as a pause.
 
-use std::sync::Mutex;
+use std::{collections::HashMap, sync::Mutex};
 
-use agenix_protocol::time::Timestamp;
+use agenix_protocol::{ids::JobId, time::Timestamp};
+use agenix_rules::job::Job;
 use tracing::info;
 
 use crate::sync::lock;
@@ -71,11 +72,53 @@ impl PauseDetector {
     }
 }
 
+/// Attempts that have been extended by unobserved time, until all have been. The round that follows
+/// a failed one extends each of them only by what is missing.
+#[derive(Default)]
+pub(crate) struct ExtendedAttempts(HashMap<(JobId, u32), u64>);
+
+impl ExtendedAttempts {
+    /// Returns the part of `unseen_ms` by which the attempt of a job has not been extended yet.
+    pub(crate) fn missing_ms(&self, job: &Job, unseen_ms: u64) -> u64 {
+        let extended_ms = self.0.get(&(job.job_id.clone(), job.attempt)).copied();
+        unseen_ms.saturating_sub(extended_ms.unwrap_or_default())
+    }
+
+    /// Records that the attempt of a job has been extended by all of `unseen_ms`.
+    pub(crate) fn record(&mut self, job: &Job, unseen_ms: u64) {
+        self.0.insert((job.job_id.clone(), job.attempt), unseen_ms);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use agenix_protocol::time::Timestamp;
+    use agenix_rules::{
+        action::Action,
+        job::{Job, JobParams, QueuePosition},
+    };
 
-    use super::PauseDetector;
+    use super::{ExtendedAttempts, PauseDetector};
+
+    #[test]
+    fn attempt_is_extended_once_although_a_round_fails() {
+        let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
+        let (place, params) = (QueuePosition { lane: 0, seq: 0 }, JobParams::default());
+        let job = Job::new("j".parse().unwrap(), &action, 0, place, &params, Timestamp(1));
+        let mut extended = ExtendedAttempts::default();
+        assert_eq!(extended.missing_ms(&job, 60_000), 60_000);
+        extended.record(&job, 60_000);
+        assert_eq!(extended.missing_ms(&job, 60_000), 0);
+        assert_eq!(extended.missing_ms(&job, 70_000), 10_000, "another pause followed");
+        let next = Job { attempt: 1, ..job.clone() };
+        assert_eq!(extended.missing_ms(&next, 60_000), 60_000);
+        extended.clear();
+        assert_eq!(extended.missing_ms(&job, 5_000), 5_000);
+    }
 
     #[test]
     fn pause_detector_ignores_a_long_round_that_is_observed() {

@@ -15,7 +15,10 @@ use agenix_rules::{
 use futures_util::future::join3;
 use tracing::{debug, error, warn};
 
-use super::{orphaned_jobs::requeue_orphaned_jobs, pause_detector::PauseDetector};
+use super::{
+    orphaned_jobs::requeue_orphaned_jobs,
+    pause_detector::{ExtendedAttempts, PauseDetector},
+};
 use crate::{
     app::AppState,
     error::Result,
@@ -78,6 +81,7 @@ struct Reaper<'r> {
     app: &'r AppState,
     detector: &'r PauseDetector,
     corrections: Corrections,
+    extended: ExtendedAttempts,
     stalled_submissions: StalledSubmissions,
     approvals: ApprovalRounds,
 }
@@ -119,6 +123,7 @@ impl<'r> Reaper<'r> {
             app,
             detector,
             corrections,
+            extended: ExtendedAttempts::default(),
             stalled_submissions: StalledSubmissions::default(),
             approvals: ApprovalRounds::default(),
         }
@@ -144,6 +149,7 @@ impl<'r> Reaper<'r> {
         let leads = self.app.store.leads();
         if self.corrections.observe_leadership(leads) {
             self.detector.subtract_unseen(u64::MAX);
+            self.extended.clear();
             self.detector.listen_from(now);
         }
         if !leads {
@@ -164,8 +170,11 @@ impl<'r> Reaper<'r> {
     async fn correct_times(&mut self) {
         let unseen_ms = self.detector.unseen_ms();
         if unseen_ms > 0 {
-            match extend_after_pause(self.app, unseen_ms).await {
-                Ok(()) => self.detector.subtract_unseen(unseen_ms),
+            match extend_after_pause(self.app, unseen_ms, &mut self.extended).await {
+                Ok(()) => {
+                    self.detector.subtract_unseen(unseen_ms);
+                    self.extended.clear();
+                }
                 Err(error) => error!(%error, "attempts could not be extended; the next round tries again"),
             }
         }
@@ -267,19 +276,21 @@ async fn prune_dead_worker(app: &AppState, worker: &Worker, now: Timestamp) -> R
     Ok(())
 }
 
-/// Extends all active attempts by `unseen_ms`, the time that passed unobserved.
-async fn extend_after_pause(app: &AppState, unseen_ms: u64) -> Result<()> {
+/// Extends all active attempts by `unseen_ms`, the time that passed unobserved, apart from what
+/// earlier calls have `extended`.
+async fn extend_after_pause(app: &AppState, unseen_ms: u64, extended: &mut ExtendedAttempts) -> Result<()> {
     app.store.wait_until_applied().await?;
     let now = app.clock.now();
     let is_active = |job: &Job| job.state == JobState::Active;
     for job in app.store.pending_timers(Timestamp(0), Box::new(is_active)).await? {
         // An attempt that began after the pause is not extended.
-        let attempt = job.attempt;
+        let (attempt, missing_ms) = (job.attempt, extended.missing_ms(&job, unseen_ms));
         let rule = move |job: Option<&Job>| {
             let same = job.filter(|job| job.attempt == attempt);
-            Ok(same.map_or(RuleOutcome::Unchanged, |job| job::extended_after_pause(job, unseen_ms, now)))
+            Ok(same.map_or(RuleOutcome::Unchanged, |job| job::extended_after_pause(job, missing_ms, now)))
         };
         app.store.decide(&job.job_id, AckLevel::Applied, None, Box::new(rule)).await??;
+        extended.record(&job, unseen_ms);
     }
     Ok(())
 }
