@@ -6,8 +6,8 @@
 //! figures. Therefore concurrent workers cannot pass the budget together.
 //!
 //! A run that ends without a report (its worker died, its timeout passed, it was cancelled) is
-//! charged its whole reservation, because nobody knows how much it used. A job that its worker
-//! gives back before the start is charged nothing.
+//! charged its whole reservation, because nobody knows how much it used. A claim is charged nothing
+//! if its worker gives it back or is lost before it has reported the start.
 
 mod options;
 mod usage;
@@ -132,8 +132,8 @@ pub struct RunUse {
 pub struct JobBudget {
     /// Name of the key that has the budget.
     pub name: String,
-    /// Upper bound of what one run uses. A claim reduces it to the [reservation](Budget::reservation)
-    /// under the terms of that time.
+    /// Upper bound of what one run uses. A claim reduces it to its
+    /// [reservation](Budget::reservation).
     pub bound: RunBound,
     /// Use of the current or last run, once it is known.
     pub used: Option<RunUse>,
