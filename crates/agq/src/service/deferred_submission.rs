@@ -85,8 +85,8 @@ pub(crate) fn check_is_stored(document: &RawValue) -> Result<()> {
     Ok(())
 }
 
-/// Checks that an action of the document is closed. The action of a run of a schedule has an id that
-/// nobody chose, so nobody would close it, and its run would never end.
+/// Checks that an action of the document is closed. The action of a run of a schedule has an id
+/// that nobody chose, so nobody would close it, and the run would never end.
 pub(crate) fn check_is_closed(document: &RawValue) -> Result<()> {
     if is_action(document) && read_action(document)?.open {
         let text = "action.open is true, and nobody would close the action of a run: leave open out";
