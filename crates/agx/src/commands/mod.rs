@@ -25,6 +25,7 @@ mod map_joblog;
 mod map_lists;
 mod map_pipeline;
 mod map_placement;
+mod map_verdict;
 pub(crate) mod mcp;
 pub(crate) mod overview;
 pub(crate) mod plan;

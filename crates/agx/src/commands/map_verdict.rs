@@ -1,0 +1,122 @@
+//! Outcome of `agx map`: its error and exit code, and the inputs that were not sent.
+
+use agenix_protocol::{documents::HaltCondition, ids::ActionId};
+
+use crate::{
+    error::{CliError, Result},
+    map::{MapCounts, MapOutcome, UnsentInputs},
+    output::{OutputFormat, counted},
+};
+
+/// Returns the failure of an interrupted map. The action goes on if agq has it.
+pub(super) fn left_behind(left: Option<MapOutcome>, action_id: ActionId, output: OutputFormat) -> CliError {
+    if left.is_some_and(|left| !left.collected.has_begun) {
+        return CliError::Interrupted;
+    }
+    if let Some(what) = left.and_then(|left| not_sent(left.unsent)) {
+        output.note(&format!("agx: {what}; the action continues with the inputs that it has"));
+    }
+    CliError::Detached(action_id)
+}
+
+/// Returns the text that says which inputs were not sent, or `None` if all were.
+fn not_sent(unsent: UnsentInputs) -> Option<String> {
+    let UnsentInputs { inputs, is_more } = unsent;
+    match (inputs, is_more) {
+        (0, false) => None,
+        (0, true) => Some("further inputs were not read".into()),
+        (inputs, false) => Some(format!("{} not sent", counted(inputs, "input was", "inputs were"))),
+        (inputs, true) => {
+            let read = counted(inputs, "input that was read was", "inputs that were read were");
+            Some(format!("{read} not sent, and further ones were not read"))
+        }
+    }
+}
+
+/// Returns the error of a map whose jobs did not all complete.
+pub(super) fn verdict(mapped: MapOutcome, action_id: &ActionId, is_local: bool) -> Result<()> {
+    let MapOutcome { collected, unsent, halt } = mapped;
+    let MapCounts { completed, failed, cancelled, lost, unfit, is_halted, .. } = collected;
+    let failed = failed + unfit;
+    // Enough jobs have completed, and failures of the others do not matter.
+    let is_success = is_halted && halt.is_some_and(|halt| halt.counted == HaltCondition::Success);
+    if is_success || (failed + lost == 0 && (cancelled == 0 || is_halted)) {
+        return Ok(());
+    }
+    let total = completed + failed + cancelled + lost;
+    let mut parts = vec![format!("{failed} of {total} jobs failed")];
+    if lost > 0 {
+        let why = "agq removed them before agx fetched them (--keep-ended, --keep-ended-count)";
+        let gone = format!("the results of {lost} of {total} jobs are no longer kept: {why}");
+        if failed == 0 {
+            parts.clear();
+        }
+        parts.push(gone);
+    }
+    if cancelled > 0 && !is_halted {
+        parts.push(format!("{cancelled} of {total} were cancelled"));
+    }
+    if is_halted {
+        parts.push(format!("--halt ended it, {cancelled} were cancelled"));
+        parts.extend(not_sent(unsent));
+    }
+    if !is_local && lost == 0 {
+        parts.push(format!("see them with `agx action results {action_id}`"));
+    }
+    Err(CliError::Jobs(parts.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MapCounts, MapOutcome, UnsentInputs, not_sent, verdict};
+
+    fn verdict_of(collected: MapCounts, unsent: UnsentInputs) -> Option<String> {
+        verdict_of_halted(collected, unsent, None)
+    }
+
+    fn verdict_of_halted(collected: MapCounts, unsent: UnsentInputs, halt: Option<&str>) -> Option<String> {
+        let halt = halt.map(|halt| halt.parse().unwrap());
+        let verdict = verdict(MapOutcome { collected, unsent, halt }, &"a".parse().unwrap(), true);
+        verdict.err().map(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn map_verdict_counts_all_inputs() {
+        let none = MapCounts::default();
+        let of = |collected| verdict_of(collected, UnsentInputs::default());
+        assert_eq!(of(MapCounts { completed: 3, ..none }), None);
+        let failed = MapCounts { completed: 1, failed: 1, unfit: 1, ..none };
+        assert_eq!(of(failed).unwrap(), "2 of 3 jobs failed");
+        let lost = of(MapCounts { completed: 10, lost: 190, ..none }).unwrap();
+        assert!(lost.starts_with("the results of 190 of 200 jobs are no longer kept"), "{lost}");
+        let cancelled = of(MapCounts { completed: 1, cancelled: 2, ..none }).unwrap();
+        assert_eq!(cancelled, "0 of 3 jobs failed; 2 of 3 were cancelled");
+        let halted = MapCounts { completed: 1, cancelled: 2, is_halted: true, ..none };
+        assert_eq!(of(halted), None);
+        let halted = MapCounts { failed: 1, ..halted };
+        let unsent = UnsentInputs { inputs: 5, is_more: true };
+        assert_eq!(
+            verdict_of(halted, unsent).unwrap(),
+            "1 of 4 jobs failed; --halt ended it, 2 were cancelled; 5 inputs that were read were not sent, and further ones \
+             were not read"
+        );
+    }
+
+    #[test]
+    fn map_that_halts_after_enough_successes_succeeds_whatever_failed_before() {
+        let met = MapCounts { completed: 1, failed: 2, lost: 1, is_halted: true, ..MapCounts::default() };
+        let of = |collected, halt| verdict_of_halted(collected, UnsentInputs::default(), Some(halt));
+        assert_eq!(of(met, "now,success=1"), None);
+        assert!(of(met, "soon,done=3").unwrap().starts_with("2 of 4 jobs failed"));
+        let missed = MapCounts { completed: 0, is_halted: false, ..met };
+        assert!(of(missed, "now,success=1").unwrap().starts_with("2 of 3 jobs failed"));
+    }
+
+    #[test]
+    fn map_counts_unsent_inputs_as_far_as_known() {
+        let message = |inputs, is_more| not_sent(UnsentInputs { inputs, is_more });
+        assert_eq!(message(0, false), None);
+        assert_eq!(message(1, false).unwrap(), "1 input was not sent");
+        assert_eq!(message(0, true).unwrap(), "further inputs were not read");
+    }
+}
