@@ -1,9 +1,11 @@
-//! Halts that agq decides on, without the help of the agx that has submitted the action.
+//! Halts of maps: agq decides on them, without the help of the agx that has submitted the action.
 
 use std::{io::Write, process::Stdio};
 
 use e2e::{Lab, Ran, eventually};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::map;
 
 /// Job 1 fails after the file `go` exists; all others wait for the file `end`.
 const PIPELINE: &str = "sh -c 'if test $0 = 1; then until test -e go; do sleep 0.02; done; exit 1; fi; \
@@ -68,4 +70,17 @@ fn endless_map_ends_with_the_halt_of_its_action() {
     Ran::from(child.wait_with_output().unwrap()).expect(0);
     writer.join().unwrap();
     drop(agw);
+}
+
+#[test]
+fn halt_percentage_counts_all_inputs_and_not_those_submitted_so_far() {
+    let lab = Lab::on_files();
+    // Many more than agx submits ahead.
+    lab.file("inputs", &(1..=30_000).map(|number| format!("{number}\n")).collect::<String>());
+    for halt in ["soon,done=1%", "soon,success=1%"] {
+        let args = ["-j", "2", "-a", "inputs", "--halt", halt, "--", "echo"];
+        let halted = Ran::from(map(&lab, &args).output().unwrap()).expect(0);
+        let ended = halted.out.lines().count();
+        assert!((300..30_000).contains(&ended), "{halt}: {ended} jobs ended");
+    }
 }

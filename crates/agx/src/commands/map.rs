@@ -28,7 +28,8 @@ use crate::{
     error::{CliError, Result},
     map::{
         self, Columns, CommandTemplate, Delivery, Engine, JobLog, MapOutcome, OptionCheck, Printer,
-        ReadAhead, Resumed, Sources, StopLevel, SubmissionPace, blocks, end, is_decided_by_agq, split,
+        ReadAhead, Resumed, Sources, StopLevel, SubmissionPace, blocks, end, is_decided_by_agq, needs_total,
+        split,
     },
     output::OutputFormat,
     util::signals::{self, FirstSignal},
@@ -68,7 +69,7 @@ pub(crate) async fn run(server: &ConnectionArgs, mut args: MapArgs, output: Outp
     set_cwd(&mut pipeline.tasks, cwd.as_deref());
     let plan = plan(&pipeline, &args)?;
     let (stop_level, action_id) = (watch::Sender::new(StopLevel::All), new_id()?);
-    let block = args.pipe.then_some(args.block);
+    let (block, is_counted) = (args.pipe.then_some(args.block), args.halt.is_some_and(needs_total));
     // A signal that comes while agq and agw start is not lost.
     let mut signal = signals::listen();
     let Some(server) = given else {
@@ -86,7 +87,7 @@ pub(crate) async fn run(server: &ConnectionArgs, mut args: MapArgs, output: Outp
             () = signal.arrived() => return Err(CliError::Interrupted),
         }
         let joblog = map_joblog::open(&args, &sources)?;
-        let inputs = map::read(sources, block, resumed, check);
+        let inputs = map::read(sources, block, resumed, check, is_counted);
         let engine =
             engine(server, (plan, pipeline, joblog), &args, output, (&action_id, Some((slots, most_ahead))))?;
         let mapped = engine.run(inputs, &stop_level);
@@ -99,7 +100,7 @@ pub(crate) async fn run(server: &ConnectionArgs, mut args: MapArgs, output: Outp
     check_workers(&server, &plan).await?;
     note_workers(&server, &plan, output).await?;
     let joblog = map_joblog::open(&args, &sources)?;
-    let inputs = map::read(sources, block, resumed, check);
+    let inputs = map::read(sources, block, resumed, check, is_counted);
     let engine = engine(server, (plan, pipeline, joblog), &args, output, (&action_id, None))?;
     let mapped = engine.run(inputs, &stop_level);
     tokio::pin!(mapped);

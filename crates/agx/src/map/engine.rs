@@ -18,10 +18,11 @@ use crate::{
         collector::{Collector, CollectorState, MapCounts},
         delivery::Delivery,
         fields::InputFields,
-        input::Read,
+        halt::with_total,
         live::{Grouping, LiveJobs},
         pace::SubmissionPace,
         read_ahead::ReadAhead,
+        reading::ArrivingInputs,
         stop_level::StopLevel,
         submitter::{InputSubmitter, UnsentInputs},
     },
@@ -63,10 +64,13 @@ pub(crate) struct MapOutcome {
 impl Engine {
     /// Runs the map to its end, or to the end that `stop_level` asks for.
     pub(crate) async fn run(
-        self,
-        inputs: mpsc::Receiver<Read>,
+        mut self,
+        ArrivingInputs { inputs, total }: ArrivingInputs,
         stop_level: &watch::Sender<StopLevel>,
     ) -> Result<MapOutcome> {
+        if let Some(total) = total {
+            self.limit_halt(total, stop_level).await;
+        }
         let output = self.delivery.output;
         let connect = async || {
             Ok::<_, CliError>(RetryingClient::new(
@@ -133,6 +137,18 @@ impl Engine {
         // Nobody would take the results any more.
         let _may_be_gone = timeout(LAST_POLL_TIMEOUT, agq.cancel_action(&self.action_id)).await;
         Err(failure)
+    }
+
+    /// Replaces the percentage of the halt policy by a number, when the inputs are counted.
+    async fn limit_halt(&mut self, total: oneshot::Receiver<u64>, stop_level: &watch::Sender<StopLevel>) {
+        let mut stop_levels = stop_level.subscribe();
+        let total = tokio::select! {
+            total = total => total.ok(),
+            _ = stop_levels.wait_for(|&stop_level| stop_level != StopLevel::All) => None,
+        };
+        // Without a total no job runs: the inputs cannot be read, or none is wanted.
+        let of_total = |halt: Option<Halt>| halt.zip(total).map(|(halt, total)| with_total(halt, total));
+        (self.halt, self.action.halt) = (of_total(self.halt), of_total(self.action.halt));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Halt policy of `--halt now,fail=1`, in the syntax of GNU Parallel.
 
-use agenix_protocol::documents::{Halt, HaltCondition, Task};
+use agenix_protocol::documents::{Halt, HaltCondition, HaltThreshold, Task};
 
 /// Parses a halt policy.
 pub(crate) fn parse(text: &str) -> Result<Halt, String> {
@@ -11,6 +11,23 @@ pub(crate) fn parse(text: &str) -> Result<Halt, String> {
         other => other,
     };
     text.parse().map_err(|error| format!("{error}"))
+}
+
+/// Returns true if the number of all jobs decides when `halt` is met.
+pub(crate) fn needs_total(halt: Halt) -> bool {
+    matches!(halt.bound, HaltThreshold::Percent(_))
+}
+
+/// Returns `halt` with the number of jobs that its percentage stands for, if the map has `total`
+/// jobs. agq would take the percentage of the jobs that are submitted so far.
+pub(super) fn with_total(halt: Halt, total: u64) -> Halt {
+    match halt.bound {
+        HaltThreshold::Count(_) => halt,
+        HaltThreshold::Percent(percent) => {
+            let count = total.saturating_mul(percent).div_ceil(100).max(1);
+            Halt { bound: HaltThreshold::Count(count), ..halt }
+        }
+    }
 }
 
 /// Returns true if agq may decide when a map halts. agx counts a completed job as failed if its
@@ -26,7 +43,7 @@ pub(crate) fn is_decided_by_agq(halt: Halt, tasks: &[Task], keeps_results: bool)
 mod tests {
     use agenix_protocol::documents::Task;
 
-    use super::{is_decided_by_agq, parse};
+    use super::{is_decided_by_agq, needs_total, parse, with_total};
 
     #[test]
     fn halt_accepts_the_numbers_of_gnu_parallel() {
@@ -35,6 +52,18 @@ mod tests {
         for wrong in ["0", "3", "never"] {
             assert!(parse(wrong).unwrap_err().contains("now,fail=1"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn halt_percentage_stands_for_a_number_of_all_jobs() {
+        let of = |text: &str, total| {
+            let halt = text.parse().unwrap();
+            (needs_total(halt), with_total(halt, total).to_string())
+        };
+        assert_eq!(of("soon,done=50%", 100_000), (true, "soon,done=50000".into()));
+        assert_eq!(of("now,fail=1%", 150), (true, "now,fail=2".into()), "at least the percentage");
+        assert_eq!(of("soon,success=1%", 0), (true, "soon,success=1".into()));
+        assert_eq!(of("now,fail=3", 100), (false, "now,fail=3".into()));
     }
 
     #[test]

@@ -4,14 +4,18 @@ use std::sync::Arc;
 
 use tokio::{
     runtime::Handle,
-    sync::{Semaphore, mpsc},
+    sync::{Semaphore, mpsc, oneshot},
 };
 
-use crate::map::{
-    input::{InvalidInput, MapInput, Read},
-    options::OptionCheck,
-    resumed::Resumed,
-    sources::{Sources, blocks},
+use crate::{
+    error::Result,
+    map::{
+        held::{HoldReason, held},
+        input::{InvalidInput, MapInput, Read},
+        options::OptionCheck,
+        resumed::Resumed,
+        sources::{Sources, blocks},
+    },
 };
 
 /// Maximum number of inputs that are read ahead.
@@ -19,30 +23,46 @@ const MAX_INPUTS: usize = 10_000;
 /// Maximum number of bytes of these inputs. One input may be larger.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
+const OF_TOTAL: HoldReason = HoldReason {
+    option: "--halt with a percentage",
+    help: "give a number of jobs instead, as in --halt soon,fail=1000",
+};
+
 /// Size of a block of stdin, or `None` if stdin is a list of inputs.
 pub(crate) type BlockSize = Option<usize>;
 
-/// Reads the inputs without those that `resumed` skips. With `block`, reads blocks of stdin.
+/// Values of a job and its block of stdin, or the reason why no job can have them.
+type ValuesOrReason = Result<(Vec<String>, Option<String>), String>;
+
+/// Number of an input, counted from 1, and what was read.
+type NumberedRow = (u64, ValuesOrReason);
+
+/// Inputs that arrive while a thread reads them.
+pub(crate) struct ArrivingInputs {
+    pub(crate) inputs: mpsc::Receiver<Read>,
+    /// Number of all inputs, before the first of them; `None` if it was not asked for.
+    pub(crate) total: Option<oneshot::Receiver<u64>>,
+}
+
+/// Reads the inputs without those that `resumed` skips. With `block`, reads blocks of stdin. If
+/// `is_counted`, all inputs are read before the first one is passed on.
 pub(crate) fn read(
     sources: Sources,
     block: BlockSize,
-    mut resumed: Resumed,
+    resumed: Resumed,
     mut check: OptionCheck,
-) -> mpsc::Receiver<Read> {
+    is_counted: bool,
+) -> ArrivingInputs {
     let (send, inputs) = mpsc::channel(MAX_INPUTS);
+    let (count, total) = is_counted.then(oneshot::channel).unzip();
     let (room, runtime) = (Arc::new(Semaphore::new(MAX_BYTES)), Handle::current());
-    let mut seq = 0;
     let ended = send.clone();
-    let mut take = move |read: Result<(Vec<String>, Option<String>), String>| {
-        seq += 1;
-        if resumed.skips(read.as_ref().ok().map(|(args, _)| &args[..]), seq) {
-            return true;
-        }
+    let mut take = move |(seq, row): NumberedRow| {
         let why_not = |(args, block): (Vec<String>, _)| match check.why_not(&args, seq) {
             Some(why) => Err(why),
             None => Ok((args, block)),
         };
-        let read = match read.and_then(why_not) {
+        let read = match row.and_then(why_not) {
             Err(why) => Read::Unfit(InvalidInput { seq, why }),
             Ok((args, block)) => {
                 let input = MapInput { seq, args, block };
@@ -55,15 +75,41 @@ pub(crate) fn read(
     };
     // The thread ends with its source or, with an open stdin, with the process.
     std::thread::spawn(move || {
-        let read = match block {
-            Some(size) => blocks(size, |block| take(block.map(|block| (Vec::new(), Some(block))))),
-            None => sources.each(|args| take(args.map(|args| (args, None)))),
+        let read = match count {
+            None => each(sources, block, resumed, &mut take),
+            Some(count) => held(|take| each(sources, block, resumed, take), bytes_of, OF_TOTAL).map(|rows| {
+                let _nobody = count.send(rows.len() as u64);
+                let _all = rows.into_iter().all(take);
+            }),
         };
         if let Err(failure) = read {
             let _nobody = ended.blocking_send(Read::Failed(failure));
         }
     });
-    inputs
+    ArrivingInputs { inputs, total }
+}
+
+/// Passes the inputs that `resumed` does not skip, until `take` returns false.
+fn each(
+    sources: Sources,
+    block: BlockSize,
+    mut resumed: Resumed,
+    take: &mut dyn FnMut(NumberedRow) -> bool,
+) -> Result<()> {
+    let mut seq = 0;
+    let mut unless_skipped = |row: ValuesOrReason| {
+        seq += 1;
+        let is_skipped = resumed.skips(row.as_ref().ok().map(|(args, _)| &args[..]), seq);
+        is_skipped || take((seq, row))
+    };
+    match block {
+        Some(size) => blocks(size, |block| unless_skipped(block.map(|block| (Vec::new(), Some(block))))),
+        None => sources.each(|args| unless_skipped(args.map(|args| (args, None)))),
+    }
+}
+
+fn bytes_of((_, row): &NumberedRow) -> usize {
+    row.as_ref().map_or(0, |(args, block)| args.iter().chain(block).map(String::len).sum())
 }
 
 #[cfg(test)]
@@ -114,7 +160,7 @@ mod tests {
             let check = OptionCheck::new(InputFields::default(), output);
             let command = CommandTemplate::new(Vec::new(), InputFields::default());
             let resumed = Resumed::new(BTreeMap::new(), command, output);
-            let mut inputs = read(sources(&sizes), None, resumed, check);
+            let mut inputs = read(sources(&sizes), None, resumed, check, false).inputs;
             let (mut kept, mut kept_bytes) = (VecDeque::new(), 0);
             for (size, keep) in sizes.iter().zip(keeps) {
                 let counted = (*size).clamp(1, MAX_BYTES);
@@ -132,5 +178,20 @@ mod tests {
             }
             prop_assert!(inputs.blocking_recv().is_none());
         }
+    }
+
+    #[tokio::test]
+    async fn inputs_are_counted_before_the_first_without_those_that_are_skipped() {
+        let output = OutputFormat::default();
+        let check = OptionCheck::new(InputFields::default(), output);
+        let command = CommandTemplate::new(Vec::new(), InputFields::default());
+        let resumed = Resumed::new(BTreeMap::from([(2, 0)]), command, output);
+        let mut arriving = read(sources(&[1; 5]), None, resumed, check, true);
+        assert_eq!(arriving.total.take().unwrap().await, Ok(4));
+        let mut numbers = Vec::new();
+        while let Some(Read::Input(input, _)) = arriving.inputs.recv().await {
+            numbers.push(input.seq);
+        }
+        assert_eq!(numbers, [1, 3, 4, 5]);
     }
 }

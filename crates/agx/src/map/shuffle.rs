@@ -1,56 +1,34 @@
 //! Random order of the jobs (`--shuf`).
 
-use super::row::InputRow;
-use crate::{
-    error::{CliError, Result},
-    output::counted,
+use super::{
+    held::{HoldReason, held},
+    row::InputRow,
 };
+use crate::error::Result;
 
-/// Maximum number of jobs that `--shuf` holds in memory.
-const MAX_SHUFFLED: usize = 1_000_000;
-/// Maximum number of bytes of their inputs.
-const MAX_BYTES: usize = 256 * 1024 * 1024;
+const REASON: HoldReason = HoldReason {
+    option: "--shuf",
+    help: "leave --shuf out, and give the inputs in random order, as with `shuf FILE | agx map …`",
+};
 
 /// Passes the rows of `each` to `take` in random order, after the last one was read.
 pub(super) fn shuffled(
     each: impl FnOnce(&mut dyn FnMut(InputRow) -> bool) -> Result<()>,
     take: &mut dyn FnMut(InputRow) -> bool,
 ) -> Result<()> {
-    let mut rows = collect(each, MAX_SHUFFLED, MAX_BYTES)?;
+    let mut rows = held(each, bytes_of, REASON)?;
     fastrand::shuffle(&mut rows);
     let _all = rows.into_iter().all(take);
     Ok(())
 }
 
-fn collect(
-    each: impl FnOnce(&mut dyn FnMut(InputRow) -> bool) -> Result<()>,
-    most: usize,
-    most_bytes: usize,
-) -> Result<Vec<InputRow>> {
-    let (mut rows, mut bytes, mut fits) = (Vec::new(), 0, true);
-    each(&mut |row| {
-        bytes += row.as_ref().map_or(0, |args| args.iter().map(String::len).sum());
-        fits = rows.len() < most && bytes <= most_bytes;
-        if fits {
-            rows.push(row);
-        }
-        fits
-    })?;
-    if fits {
-        return Ok(rows);
-    }
-    let jobs = counted(most as u64, "job", "jobs");
-    Err(CliError::usage(
-        format!(
-            "--shuf holds all inputs in memory, at most {jobs} and {most_bytes} bytes, and there are more"
-        ),
-        "leave --shuf out, and give the inputs in random order, as with `shuf FILE | agx map …`",
-    ))
+fn bytes_of(row: &InputRow) -> usize {
+    row.as_ref().map_or(0, |args| args.iter().map(String::len).sum())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{InputRow, Result, collect, shuffled};
+    use super::{InputRow, Result, shuffled};
 
     fn each(count: usize) -> impl FnOnce(&mut dyn FnMut(InputRow) -> bool) -> Result<()> {
         move |take| {
@@ -70,14 +48,5 @@ mod tests {
         assert!(!numbers.is_sorted(), "the order of the inputs is one of 100! orders");
         numbers.sort_unstable();
         assert_eq!(numbers, (0..100).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn shuffle_refuses_more_inputs_than_its_bounds() {
-        assert_eq!(collect(each(10), 10, 10).unwrap().len(), 10);
-        for (most, most_bytes) in [(9, 10), (10, 9)] {
-            let refused = collect(each(10), most, most_bytes).unwrap_err().to_string();
-            assert!(refused.contains("--shuf holds all inputs in memory, at most"), "{refused}");
-        }
     }
 }
