@@ -267,6 +267,7 @@ fn advice(kind: ErrorKind) -> &'static str {
             "fix the inputs: each is an object with the fields that the plan's {{input.…}} name"
         }
         ErrorKind::TooManyInputs => "submit them as several actions, or raise agq's --max-inputs",
+        ErrorKind::QueueFull => "try again when jobs of the queue have started, or submit fewer inputs",
         ErrorKind::MessageTooLarge => {
             "submit the inputs as several actions, or raise agq's --max-message-bytes"
         }

@@ -30,6 +30,8 @@ pub enum ErrorKind {
     InvalidAction,
     /// The action would have too many inputs.
     TooManyInputs,
+    /// The queue has no room for the jobs, and the command may succeed when jobs have started.
+    QueueFull,
     /// The job does not exist.
     JobNotFound,
     /// The worker is not registered.
@@ -71,7 +73,7 @@ pub enum ErrorKind {
 }
 
 /// Beginnings of error lines. A longer text precedes its own beginning.
-const PREFIXES: [(&str, ErrorKind); 30] = [
+const PREFIXES: [(&str, ErrorKind); 31] = [
     ("Plan already exists", ErrorKind::PlanExists),
     ("Plan not found", ErrorKind::PlanNotFound),
     ("Invalid plan schema", ErrorKind::InvalidPlan),
@@ -82,6 +84,7 @@ const PREFIXES: [(&str, ErrorKind); 30] = [
     ("Invalid action schema: inputs[", ErrorKind::InvalidInput),
     ("Invalid action schema", ErrorKind::InvalidAction),
     ("Too many inputs", ErrorKind::TooManyInputs),
+    ("Queue is full", ErrorKind::QueueFull),
     ("Job not found", ErrorKind::JobNotFound),
     ("Worker not registered", ErrorKind::WorkerNotRegistered),
     ("Output not available", ErrorKind::OutputNotAvailable),

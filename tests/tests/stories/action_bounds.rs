@@ -1,9 +1,18 @@
 //! Bounds of an action: the number of its jobs that run at once, the rate of their starts, the
 //! number of jobs with one key that run at once, and jobs that are unique; and bounds of a plan.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use e2e::{Lab, Ran, eventually};
+
+use crate::{
+    http::client::Http,
+    support::{numbered, plan},
+};
 
 /// Script of a job that writes the times of its start and of its end into a file of its own.
 const MEASURED: &str = "echo $(date +%s%N) > $1.start; sleep 0.05; date +%s%N > $1.end";
@@ -180,4 +189,31 @@ fn max_running_of_a_plan_bounds_the_jobs_of_all_its_actions() {
     assert!(most_at_once(&dir, 20) <= 2);
     let refused = submit("c", 1..=1, &["--max-running", "1"]).expect(4).err;
     assert!(refused.contains("max_running is given, and the plan p has max_running or rate"), "{refused}");
+}
+
+#[test]
+fn map_and_large_submission_wait_for_room_in_a_full_queue() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, &plan("p", "true", &[]));
+    lab.submit_action(&agq, "p", "before", &numbered(20));
+    let bound = |depth: u32| {
+        let body = format!(r#"{{"backpressure":{{"max_depth":{depth}}}}}"#);
+        let answer = Http::of(&lab, &agq).ask("PUT", "/admin/queues/ready/config", &body);
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    };
+    bound(10);
+    lab.file("inputs", &"x\n".repeat(100));
+    let stderr = lab.file("stderr", "");
+    let mut command = lab.command("agx");
+    command.env("AGQ_ADDR", agq.address()).args(["map", "-a", "inputs", "--", "echo"]);
+    let child = command.stdout(Stdio::piped()).stderr(fs::File::create(&stderr).unwrap()).spawn().unwrap();
+    let says = "Queue is full: ready has 20 jobs, at most 10; agx waits";
+    eventually(says, || fs::read_to_string(&stderr).unwrap().contains(says).then_some(()));
+    let _agw = lab.agw(&agq, "w1", &[]);
+    assert_eq!(Ran::from(child.wait_with_output().unwrap()).expect(0).out, "x\n".repeat(100));
+    // The first of its chunks has more inputs than the queue takes.
+    bound(1000);
+    lab.file("inputs", &"x\n".repeat(2500));
+    lab.agx(&agq, &["action", "submit", "p", "--lines", "inputs", "--wait"]).expect(0);
 }

@@ -26,7 +26,7 @@ use crate::{
         stop_level::StopLevel,
         submitter::{InputSubmitter, UnsentInputs},
     },
-    remote::retrying_client::RetryingClient,
+    remote::{full_queue::FullQueueWait, retrying_client::RetryingClient},
     util::signals::stop_requested,
     watch::progress::ProgressLine,
 };
@@ -93,6 +93,7 @@ impl Engine {
             begun: Some(begin),
             ahead: ahead.clone(),
             stop_level: stop_level.subscribe(),
+            full_queue: FullQueueWait::new(output),
             count: 0,
             pace: self.pace,
         };

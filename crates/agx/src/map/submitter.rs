@@ -26,6 +26,7 @@ use crate::{
     },
     remote::{
         chunked_submit::{MAX_BYTES, MAX_INPUTS},
+        full_queue::{FullQueueWait, is_for_a_full_queue},
         retrying_client::RetryingClient,
     },
 };
@@ -65,6 +66,7 @@ pub(crate) struct InputSubmitter {
     pub(crate) begun: Option<oneshot::Sender<()>>,
     pub(crate) ahead: ReadAhead,
     pub(crate) stop_level: watch::Receiver<StopLevel>,
+    pub(crate) full_queue: FullQueueWait,
     /// Number of jobs that agq has.
     pub(crate) count: u64,
     pub(crate) pace: SubmissionPace,
@@ -202,7 +204,8 @@ impl InputSubmitter {
     }
 
     /// Adds a batch to the action. Bisection finds each input that agq refuses, and adds the
-    /// others. Returns the number of inputs that were not added because of an early end.
+    /// others. While the queue is full, waits for room. Returns the number of inputs that were not
+    /// added because of an early end.
     async fn add(&mut self, batch: InputBatch) -> Result<u64> {
         let mut batches = vec![batch];
         while let Some(batch) = batches.pop() {
@@ -213,7 +216,7 @@ impl InputSubmitter {
                     // The collector sees a halt within a moment.
                     let _ended = self.stop_level.wait_for(|&stop_level| stop_level != StopLevel::All).await;
                     batches.push(batch);
-                    return Ok(batches.iter().map(|batch| batch.inputs.len() as u64).sum());
+                    return Ok(inputs_of(&batches));
                 }
                 Err(ClientError::Rejected(reason))
                     if batch.inputs.len() > 1
@@ -223,6 +226,15 @@ impl InputSubmitter {
                     batches.extend([second, first]);
                 }
                 Err(ClientError::Rejected(reason)) if is_for_an_input(&reason) => self.refuse(batch, &reason),
+                Err(ClientError::Rejected(reason)) if is_for_a_full_queue(&reason) => {
+                    batches.push(batch);
+                    tokio::select! {
+                        () = self.full_queue.pause(&reason) => {}
+                        _ = self.stop_level.wait_for(|&stop_level| stop_level != StopLevel::All) => {
+                            return Ok(inputs_of(&batches));
+                        }
+                    }
+                }
                 added => {
                     added?;
                     self.announce(batch);
@@ -304,6 +316,11 @@ impl InputSubmitter {
     }
 }
 
+/// Returns the number of inputs in all batches.
+fn inputs_of(batches: &[InputBatch]) -> u64 {
+    batches.iter().map(|batch| batch.inputs.len() as u64).sum()
+}
+
 /// Returns the next input as soon as it may be submitted.
 async fn next_with_room(ahead: &ReadAhead, inputs: &mut mpsc::Receiver<Read>) -> Option<Read> {
     ahead.room().await;
@@ -322,14 +339,14 @@ fn is_for_a_halt(reason: &str) -> bool {
 
 /// Returns true if agq refused a batch because it has too many inputs.
 fn is_for_their_number(reason: &str) -> bool {
-    ErrorKind::of(reason) == ErrorKind::TooManyInputs
+    matches!(ErrorKind::of(reason), ErrorKind::TooManyInputs | ErrorKind::QueueFull)
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::value::RawValue;
 
-    use super::{InputBatch, MAX_BYTES, MAX_INPUTS, MapInput, is_for_an_input};
+    use super::{InputBatch, MAX_BYTES, MAX_INPUTS, MapInput, is_for_an_input, is_for_their_number};
 
     fn document(bytes: usize) -> Box<RawValue> {
         RawValue::from_string(format!("\"{}\"", "x".repeat(bytes - 2))).unwrap()
@@ -377,5 +394,7 @@ mod tests {
         assert!(is_for_an_input("Message too large: max 10485760 bytes"));
         assert!(!is_for_an_input("Invalid action schema: AT is 4, but the action has 3 inputs"));
         assert!(!is_for_an_input("Action is not open: a"));
+        let full = "Queue is full: ready has 0 jobs, at most 1000";
+        assert!(is_for_their_number(full) && !is_for_an_input(full));
     }
 }

@@ -13,7 +13,10 @@ use serde_json::value::RawValue;
 use crate::{
     error::{CliError, Result},
     output::OutputFormat,
-    remote::retrying_client::RetryingClient,
+    remote::{
+        full_queue::{FullQueueWait, is_for_a_full_queue},
+        retrying_client::RetryingClient,
+    },
 };
 
 /// Maximum number of inputs per command.
@@ -45,9 +48,22 @@ pub(crate) async fn submit(
         ));
     }
     let (count, mut total) = (inputs.len() as u64, 0);
-    for chunk in chunks {
-        let at = chunk.start as u64;
-        total = agq.add_inputs(&action_id, to_json(&&inputs[chunk]), at).await?;
+    let mut left: Vec<Range<usize>> = chunks.into_iter().rev().collect();
+    let mut full_queue = FullQueueWait::new(output);
+    while let Some(chunk) = left.pop() {
+        let json = to_json(&&inputs[chunk.clone()]);
+        match agq.add_inputs(&action_id, json, chunk.start as u64).await {
+            // Fewer inputs may fit.
+            Err(ClientError::Rejected(reason)) if is_for_a_full_queue(&reason) && chunk.len() > 1 => {
+                let half = chunk.start + chunk.len() / 2;
+                left.extend([half..chunk.end, chunk.start..half]);
+            }
+            Err(ClientError::Rejected(reason)) if is_for_a_full_queue(&reason) => {
+                left.push(chunk);
+                full_queue.pause(&reason).await;
+            }
+            added => total = added?,
+        }
     }
     if total != count {
         // The existing action begins with the same inputs and has more.
