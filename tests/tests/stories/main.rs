@@ -40,6 +40,7 @@ mod map;
 #[cfg(target_os = "linux")]
 mod map_bytes;
 mod map_ends;
+mod map_interrupted;
 mod map_joblog;
 mod map_like_others;
 mod map_live;

@@ -300,11 +300,12 @@ fn map_that_is_left_closes_its_action_and_says_what_was_not_sent() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let agw = lab.agw(&agq, "w1", &[]);
-    let mut command = map(&lab, &["--joblog", "log", "--", "echo"]);
+    let mut command = map(&lab, &["--", "echo"]);
     let mut child = command.env("AGQ_ADDR", agq.address()).stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&numbers(20)).unwrap();
-    eventually("what came has ended", || (lines(&lab.path().join("log")) == 21).then_some(()));
+    let action = || lab.agx(&agq, &["--json", "history"]).expect(0).data()[0].clone();
+    eventually("what came has ended", || (action()["completed"] == 20).then_some(()));
     signal(&child, Signal::INT);
     let left = Ran::from(child.wait_with_output().unwrap()).expect(130);
     drop(stdin);

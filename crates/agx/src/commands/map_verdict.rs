@@ -1,11 +1,14 @@
-//! Outcome of `agx map`: its error and exit code, and the inputs that were not sent.
+//! Outcome of `agx map`: its error and exit code, and the inputs that were not sent. Ends of
+//! interrupted maps on a cluster.
 
 use agenix_protocol::{documents::HaltCondition, ids::ActionId};
+use tokio::sync::watch;
 
 use crate::{
     error::{CliError, Result},
-    map::{MapCounts, MapOutcome, UnsentInputs},
+    map::{MapCounts, MapOutcome, StopLevel, UnsentInputs, end},
     output::{OutputFormat, counted},
+    util::signals::stop_requested,
 };
 
 /// Returns the failure of an interrupted map. The action goes on if agq has it.
@@ -17,6 +20,35 @@ pub(super) fn left_behind(left: Option<MapOutcome>, action_id: ActionId, output:
         output.note(&format!("agx: {what}; the action continues with the inputs that it has"));
     }
     CliError::Detached(action_id)
+}
+
+/// Ends an interrupted map with a joblog: no further job starts, and the running ones are logged
+/// when they end, because `--resume` runs every job that the joblog does not have. A second signal
+/// cancels them.
+pub(super) async fn end_logged(
+    mut mapped: impl Future<Output = Result<MapOutcome>> + Unpin,
+    (stop_level, action_id): (&watch::Sender<StopLevel>, &ActionId),
+    output: OutputFormat,
+) -> Result<()> {
+    output.note(
+        "agx: no further job starts; agx waits for the running jobs, because --resume would run them again. Interrupt it \
+         again to cancel them",
+    );
+    stop_level.send_modify(|stop_level| *stop_level = (*stop_level).max(StopLevel::StartNone));
+    let mapped = tokio::select! {
+        mapped = &mut mapped => Some(mapped),
+        () = stop_requested() => end(mapped, stop_level, StopLevel::End).await,
+    };
+    let mapped = mapped.ok_or(CliError::Interrupted)??;
+    let cancelled = mapped.collected.cancelled;
+    let cancelled =
+        (cancelled > 0).then(|| format!("{} cancelled", counted(cancelled, "job was", "jobs were")));
+    let parts: Vec<String> = cancelled.into_iter().chain(not_sent(mapped.unsent)).collect();
+    if parts.is_empty() {
+        return verdict(mapped, action_id, false);
+    }
+    output.note(&format!("agx: {}; the same command with --resume runs the rest", parts.join("; ")));
+    Err(CliError::Interrupted)
 }
 
 /// Returns the text that says which inputs were not sent, or `None` if all were.
