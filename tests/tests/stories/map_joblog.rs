@@ -1,6 +1,6 @@
 //! The joblog of `agx map`: it goes on, and replaces no other file.
 
-use std::process::Stdio;
+use std::{fs::File, process::Stdio};
 
 use e2e::{Lab, Ran};
 
@@ -41,4 +41,19 @@ fn joblog_does_not_replace_other_files_or_the_inputs() {
     let stdin = std::fs::File::open(lab.path().join("log")).unwrap();
     Ran::from(from_stdin.stdin(stdin).output().unwrap()).expect(2);
     assert_eq!([text(&lab, "list"), text(&lab, "log")], ["a\nb\n", "Seq\ta\n"]);
+}
+
+#[test]
+fn resume_of_blocks_warns_that_it_goes_by_their_numbers() {
+    let lab = Lab::on_files();
+    lab.file("numbers", "1\n2\n3\n4\n");
+    let run = |block: &str, resume: &[&str]| {
+        let args = [&["-k", "--pipe", "--block", block, "--joblog", "log"], resume, &["--", "cat"]].concat();
+        let stdin = File::open(lab.path().join("numbers")).unwrap();
+        Ran::from(map(&lab, &args).stdin(stdin).output().unwrap()).expect(0)
+    };
+    assert!(!run("4", &[]).err.contains("warning"));
+    let resumed = run("2", &["--resume"]);
+    assert_eq!(resumed.out, "3\n4\n", "two blocks are done");
+    assert_eq!(resumed.err.matches("the same -N or --block").count(), 1, "{}", resumed.err);
 }

@@ -20,6 +20,11 @@ impl CommandTemplate {
         Self { tasks, fields }
     }
 
+    /// Returns true if the command of a job depends on more of its input than the number.
+    pub(crate) fn shows_inputs(&self) -> bool {
+        self.fields.placeholders.iter().any(|placeholder| !placeholder.is_number())
+    }
+
     /// Returns the command of one job as a shell would read it.
     pub(crate) fn of(&self, args: &[String], seq: u64) -> String {
         let input = Value::Object(self.fields.of(args, seq)).to_string();

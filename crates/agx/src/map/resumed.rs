@@ -1,5 +1,5 @@
 //! Jobs that a joblog has as done. As in GNU Parallel, the number of an input alone decides whether
-//! its job is done; agx warns if the command of that number is another one now.
+//! its job is done; agx warns if the command of that number is another one now, or cannot tell.
 
 use std::{
     collections::BTreeMap,
@@ -36,18 +36,29 @@ impl Resumed {
     /// Returns true if input `seq` is skipped. `args` is `None` if no job can have the input.
     pub(crate) fn skips(&mut self, args: Option<&[String]>, seq: u64) -> bool {
         let Some(&logged) = self.done.get(&seq) else { return false };
-        if let (false, Some(args)) = (self.has_warned, args)
-            && let Some(now) = self.other_command(logged, args, seq)
-        {
+        let warning = args.filter(|_| !self.has_warned).and_then(|args| self.warning(logged, args, seq));
+        if let Some(warning) = warning {
             self.has_warned = true;
-            self.output.note(&format!(
-                "agx: warning: job {seq} is skipped, because the joblog has its number as done, but its command was another one \
-                 there; now it is: {}. --resume goes by the numbers of the inputs alone: leave it out, or give the same command \
+            self.output.note(&format!("agx: warning: {warning}"));
+        }
+        true
+    }
+
+    /// Returns the reason to doubt that the joblog has this input as done, if there is one.
+    fn warning(&self, logged: u64, args: &[String], seq: u64) -> Option<String> {
+        if let Some(now) = self.other_command(logged, args, seq) {
+            return Some(format!(
+                "job {seq} is skipped, because the joblog has its number as done, but its command was another one there; \
+                 now it is: {}. --resume goes by the numbers of the inputs alone: leave it out, or give the same command \
                  and inputs. Further such jobs are not named",
                 shortened(&now)
             ));
         }
-        true
+        (!self.command.shows_inputs()).then(|| {
+            "the jobs that the joblog has as done are skipped by their numbers, and their commands do not show whether the \
+             inputs are the same: give the same inputs as before, and the same -N or --block"
+                .into()
+        })
     }
 
     /// Returns the command of the input if the joblog has another one.
@@ -65,7 +76,7 @@ impl Resumed {
 mod tests {
     use agenix_protocol::documents::Task;
 
-    use super::{CommandTemplate, Resumed, digest};
+    use super::{CommandTemplate, CompletedInputs, Resumed, digest};
     use crate::{map::Placeholder, output::OutputFormat};
 
     #[test]
@@ -88,5 +99,22 @@ mod tests {
         assert!(resumed.skips(None, 1) && !resumed.has_warned, "no job can have it");
         assert!(resumed.skips(Some(&args("x")), 1), "as in GNU Parallel");
         assert!(resumed.has_warned);
+    }
+
+    #[test]
+    fn resume_warns_if_the_command_does_not_show_the_inputs() {
+        let warning = |placeholder: &str| {
+            let placeholder = Placeholder::parse(placeholder).unwrap();
+            let task =
+                Task { command: "./step".into(), args: vec![placeholder.template()], ..Task::default() };
+            let fields = std::collections::BTreeSet::from([placeholder]).into();
+            let command = CommandTemplate::new(vec![task], fields);
+            let resumed = Resumed::new(CompletedInputs::new(), command, OutputFormat::default());
+            let args = ["1".to_owned()];
+            let logged = digest(&resumed.command(&args, 1));
+            resumed.warning(logged, &args, 1)
+        };
+        assert_eq!(warning(""), None);
+        assert!(warning("#").unwrap().contains("do not show whether the inputs are the same"));
     }
 }
