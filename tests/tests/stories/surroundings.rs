@@ -68,20 +68,22 @@ fn terminal_that_closes_ends_a_map_and_its_directory() {
 }
 
 #[test]
-fn map_that_ignores_the_hangup_goes_on() {
+fn map_that_ignores_signals_goes_on() {
     let lab = Lab::on_files();
-    let mut nohup = Command::new("sh");
-    nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP INT TERM; exec \"$@\"", "sh"]);
     let map = agx(&lab, &["map", "--", WAITS, ":::", "a"]);
-    nohup.arg(map.get_program()).args(map.get_args()).current_dir(lab.path());
+    shell.arg(map.get_program()).args(map.get_args()).current_dir(lab.path());
     for (name, value) in map.get_envs() {
         match value {
-            Some(value) => nohup.env(name, value),
-            None => nohup.env_remove(name),
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
         };
     }
-    let child = started(&lab, nohup);
-    signal(pid(&child), Signal::HUP);
+    let child = started(&lab, shell);
+    for ignored in [Signal::HUP, Signal::INT, Signal::TERM] {
+        signal(pid(&child), ignored);
+    }
     lab.file("go", "");
     assert_eq!(Ran::from(child.wait_with_output().unwrap()).expect(0).out, "a\n");
 }

@@ -14,6 +14,7 @@ use crate::{
     logs::{self, LogOptions},
     output::{OutputFormat, counted},
     remote::retrying_client::RetryingClient,
+    util::signals::interrupted,
 };
 
 #[derive(Debug, Args)]
@@ -50,7 +51,7 @@ pub(crate) async fn run(server: &ConnectionArgs, args: &LogsArgs, output: Output
     };
     tokio::select! {
         shown = shown => shown,
-        Ok(()) = tokio::signal::ctrl_c() => Err(CliError::Unfollowed(args.id.clone())),
+        () = interrupted() => Err(CliError::Unfollowed(args.id.clone())),
     }
 }
 

@@ -13,36 +13,42 @@ const INTERRUPTED: i32 = 130;
 /// Time for this process to end by itself after the second signal.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
-/// Listeners for SIGINT, SIGTERM and SIGHUP.
+/// Listeners for SIGINT, SIGTERM and SIGHUP. One of them is `None` if its signal is ignored, for
+/// example by `nohup` or by a shell that starts a command in the background, because it must stay
+/// ignored.
 struct SignalListeners {
-    interrupt: Signal,
-    terminate: Signal,
-    /// `None` if SIGHUP is ignored, for example by `nohup`, because it must stay ignored.
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
     hangup: Option<Signal>,
 }
 
 impl SignalListeners {
     fn listen() -> io::Result<Self> {
-        let hangup = (!is_hangup_ignored()).then(|| signal(SignalKind::hangup())).transpose()?;
         Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup,
+            interrupt: listener(SignalKind::interrupt())?,
+            terminate: listener(SignalKind::terminate())?,
+            hangup: listener(SignalKind::hangup())?,
         })
     }
 
     async fn next(&mut self) {
-        let hung_up = async {
-            match &mut self.hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = hung_up => {}
+            _ = received(&mut self.interrupt) => {}
+            _ = received(&mut self.terminate) => {}
+            _ = received(&mut self.hangup) => {}
         }
+    }
+}
+
+/// Returns `None` if the signal is ignored.
+fn listener(kind: SignalKind) -> io::Result<Option<Signal>> {
+    (!is_ignored(kind)).then(|| signal(kind)).transpose()
+}
+
+async fn received(listener: &mut Option<Signal>) -> Option<()> {
+    match listener {
+        Some(listener) => listener.recv().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -52,6 +58,13 @@ pub(crate) async fn stop_requested() {
         Ok(mut asked) => asked.next().await,
         Err(_) => std::future::pending().await,
     }
+}
+
+/// Waits for the next SIGINT.
+pub(crate) async fn interrupted() {
+    // Without a listener, the signal ends the process.
+    let mut interrupt = listener(SignalKind::interrupt()).unwrap_or_default();
+    let _received = received(&mut interrupt).await;
 }
 
 /// The first signal that asks this process to end, even if it arrives before the wait.
@@ -82,25 +95,26 @@ pub(crate) fn listen() -> FirstSignal {
     FirstSignal(receiver)
 }
 
-/// Returns true if this process was started with SIGHUP ignored.
+/// Returns true if this process was started with the signal ignored.
 #[cfg(target_os = "linux")]
-fn is_hangup_ignored() -> bool {
+fn is_ignored(kind: SignalKind) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    ignores(&status, SignalKind::hangup().as_raw_value())
+    ignores(&status, kind.as_raw_value()).unwrap_or(kind == SignalKind::hangup())
 }
 
-/// Returns true, because other systems do not tell. SIGHUP keeps its disposition.
+/// Returns true for SIGHUP, because other systems do not tell. SIGHUP keeps its disposition.
 #[cfg(not(target_os = "linux"))]
-fn is_hangup_ignored() -> bool {
-    true
+fn is_ignored(kind: SignalKind) -> bool {
+    kind == SignalKind::hangup()
 }
 
-/// Returns true if `/proc/PID/status` has `signal` among the ignored ones, or lacks that line.
+/// Returns whether `/proc/PID/status` has `signal` among the ignored ones, or `None` if it lacks
+/// that line.
 #[cfg(target_os = "linux")]
-fn ignores(status: &str, signal: i32) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_none_or(|mask| mask >> (signal - 1) & 1 == 1)
+fn ignores(status: &str, signal: i32) -> Option<bool> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    Some(mask >> (signal - 1) & 1 == 1)
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -108,11 +122,12 @@ mod tests {
     use super::ignores;
 
     #[test]
-    fn signals_detect_an_ignored_sighup() {
+    fn signals_detect_ignored_ones() {
         let status = |mask: &str| format!("Name:\tagx\nSigBlk:\t0000000000000000\nSigIgn:\t{mask}\n");
-        assert!(ignores(&status("0000000000001001"), 1));
-        assert!(!ignores(&status("0000000000001000"), 1));
-        assert!(!ignores(&status("0000000000000001"), 15));
-        assert!(ignores("", 1), "where nothing is known, nothing is changed");
+        assert_eq!(ignores(&status("0000000000001001"), 1), Some(true));
+        assert_eq!(ignores(&status("0000000000001000"), 1), Some(false));
+        assert_eq!(ignores(&status("0000000000000002"), 2), Some(true));
+        assert_eq!(ignores(&status("0000000000000001"), 15), Some(false));
+        assert_eq!(ignores("", 1), None);
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     error::{CliError, Result},
     output::{OutputFormat, jobs},
     remote::retrying_client::RetryingClient,
-    util::printable::one_line,
+    util::{printable::one_line, signals::interrupted},
     watch::{failures::FailureNotices, unmet_needs},
 };
 
@@ -39,7 +39,7 @@ pub(crate) async fn watch(
     let mut line = ProgressLine::new(output);
     let watched = tokio::select! {
         watched = follow(agq, id, &mut line) => watched,
-        Ok(()) = tokio::signal::ctrl_c() => Err(CliError::Detached(id.clone())),
+        () = interrupted() => Err(CliError::Detached(id.clone())),
     };
     if watched.is_err() {
         line.clear();
