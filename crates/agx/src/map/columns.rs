@@ -97,12 +97,18 @@ impl Columns {
     }
 
     fn split_line(&self, line: &str) -> Vec<String> {
-        let trimmed = |column: &str| if self.trims { column.trim() } else { column }.to_owned();
+        let trimmed =
+            |column: &str| if self.trims { column.trim_matches(is_blank) } else { column }.to_owned();
         match &self.separator {
             Some(Separator(separator)) => separator.split(line).map(trimmed).collect(),
             None => vec![line.to_owned()],
         }
     }
+}
+
+/// Returns true for a character that GNU Parallel removes around a column: `\s` for bytes in Perl.
+fn is_blank(character: char) -> bool {
+    character.is_ascii_whitespace() || character == '\u{b}'
 }
 
 /// Returns the number at the beginning of a text, or 0, as Perl does.
@@ -140,6 +146,7 @@ mod tests {
     #[test]
     fn columns_are_split_by_a_character_or_a_regular_expression() {
         assert_eq!(split(",", "a, b ,,c"), ["a", "b", "", "c"], "blanks around a column are removed");
+        assert_eq!(split(",", "\u{a0}a\u{3000},\tb\u{85}\r"), ["\u{a0}a\u{3000}", "b\u{85}"], "ASCII alone");
         assert_eq!(split("|", "a|b"), ["a", "b"]);
         assert_eq!(split(".", "a.b"), ["a", "b"]);
         assert_eq!(split("[ ]+", "a   b c"), ["a", "b", "c"]);
