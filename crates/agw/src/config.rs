@@ -143,8 +143,8 @@ pub(crate) struct Config {
     /// a longer stream to agq in chunks
     #[arg(long, env = "AGW_KEPT_BYTES", value_name = "N", default_value_t = DEFAULT_KEPT_BYTES)]
     pub(crate) kept_bytes: usize,
-    /// Directory for the output of tasks, in files without a name [default: the system's temporary
-    /// directory]
+    /// Directory for the output of tasks, in files without a name; agw creates it if it is missing
+    /// [default: the system's temporary directory]
     #[arg(long, env = "AGW_SPOOL_DIR", value_name = "DIR")]
     spool_dir: Option<PathBuf>,
     /// Maximum number of bytes that the output of a job may take in the spool; a job that takes

@@ -280,7 +280,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let (tools, units) = programs.split();
     let spool = Spool::new(&config.spool_dir());
     if let Err(error) = spool.file() {
-        bail!("cannot create files in {}: {error}; choose another --spool-dir", config.spool_dir().display());
+        bail!("{error}; choose another --spool-dir");
     }
     let mut registration = config.registration(tools, units)?;
     let open_file_limit =

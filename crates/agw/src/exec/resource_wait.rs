@@ -1,6 +1,6 @@
-//! Shortage of a resource that the operating system limits: open files, processes, memory, space in
-//! the spool. A job that meets a shortage waits until other jobs have released some of the
-//! resource, because the job did not cause the shortage.
+//! Shortage of a resource of the machine: open files, processes, memory, the spool. A job that meets
+//! a shortage waits until other jobs have released some of the resource, because the job did not
+//! cause the shortage.
 
 use std::{
     io,
@@ -15,7 +15,10 @@ use tokio::{
 };
 use tracing::warn;
 
-use crate::{clock, exec::cancel::CancelToken};
+use crate::{
+    clock,
+    exec::{cancel::CancelToken, spool::SpoolError},
+};
 
 /// First wait of a job; each further wait is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
@@ -28,10 +31,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Duration of a shortage after a failed start, longer than the [`MAX_WAIT`] between starts.
 const CURRENT: Duration = Duration::from_secs(3);
 
-/// Returns true if `error` reports a resource limit of a process, a user or the machine.
+/// Returns true if `error` reports a resource limit of a process, a user or the machine, or any
+/// error of the spool.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
     let of_descriptors = is_descriptor_shortage(error);
-    of_descriptors || matches!(errno(error), Some(Errno::AGAIN | Errno::NOSPC | Errno::DQUOT))
+    let of_spool = error.get_ref().is_some_and(|inner| inner.is::<SpoolError>());
+    of_descriptors || of_spool || matches!(errno(error), Some(Errno::AGAIN | Errno::NOSPC | Errno::DQUOT))
 }
 
 /// Returns true if `error` reports a lack of file descriptors or memory. This check is for files of
@@ -153,7 +158,7 @@ impl WaitGuard<'_> {
         let mut state = self.shortage.lock();
         if state.failed.is_none() {
             warn!(
-                "a task cannot be started now and waits: {error}; check `ulimit -n`, `ulimit -u` and the free space of the spool"
+                "a task cannot be started now and waits: {error}; check `ulimit -n`, `ulimit -u`, and the permissions and the free space of the spool"
             );
         }
         let first = state.failed.map_or(now, |(first, _)| first);

@@ -9,7 +9,7 @@
 //! (`ln -L /proc/self/fd/1 NAME`), because later jobs would write to the file of that name.
 
 use std::{
-    fs::{File, Metadata},
+    fs::{self, File, Metadata},
     io::{self, Seek, SeekFrom},
     ops::Deref,
     os::unix::fs::{FileExt, MetadataExt},
@@ -31,6 +31,14 @@ const NOTHING: &str = "/dev/null";
 /// Maximum number of empty files in the pool.
 const MAX_FREE: usize = 64;
 
+/// Error of the spool itself. The spool belongs to the worker, so that no job causes the error.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot create files in {}: {error}", .directory.display())]
+pub(crate) struct SpoolError {
+    directory: PathBuf,
+    error: io::Error,
+}
+
 /// Directory of the spool files, and the pool of recycled files.
 #[derive(Debug, Clone)]
 pub(crate) struct Spool(Arc<FilePool>);
@@ -45,6 +53,23 @@ struct FilePool {
 }
 
 impl FilePool {
+    /// Creates a file. Creates the directory as well if it is missing, because a cleaner of
+    /// temporary directories may have removed it.
+    fn create(&self) -> io::Result<File> {
+        match tempfile::tempfile_in(&self.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(&self.directory)?;
+                tempfile::tempfile_in(&self.directory)
+            }
+            created => created,
+        }
+    }
+
+    /// Marks `error` as an error of the spool.
+    fn failed(&self, error: io::Error) -> io::Error {
+        io::Error::other(SpoolError { directory: self.directory.clone(), error })
+    }
+
     fn free(&self) -> MutexGuard<'_, Vec<File>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,10 +99,10 @@ impl Spool {
         self.0.nothing.as_ref().map_or_else(|| File::open(NOTHING), File::try_clone)
     }
 
-    /// Returns an empty file, recycled or new.
+    /// Returns an empty file, recycled or new. The error is a [`SpoolError`].
     pub(crate) fn file(&self) -> io::Result<SpoolFile> {
         let used = self.0.free().pop();
-        let file = used.map_or_else(|| tempfile::tempfile_in(&self.0.directory), Ok)?;
+        let file = used.map_or_else(|| self.0.create(), Ok).map_err(|error| self.0.failed(error))?;
         let (file, pool) = (Some(file), Some(Arc::clone(&self.0)));
         Ok(SpoolFile { file, pool, is_shared: AtomicBool::new(false), given: Mutex::default() })
     }
@@ -242,11 +267,13 @@ pub(crate) fn kept(file: &File, cap: usize) -> io::Result<CapturedOutput> {
 #[cfg(test)]
 mod tests {
     use std::{
-        io::{Read, Write},
+        fs,
+        io::{self, Read, Write},
         os::unix::fs::FileExt,
     };
 
     use super::{Spool, SpoolFile, kept};
+    use crate::exec::resource_wait::is_shortage;
 
     #[test]
     fn spool_file_has_no_name_and_kept_bytes_are_capped() {
@@ -259,6 +286,30 @@ mod tests {
         let cut = kept(&file, 4).unwrap();
         assert_eq!((cut.bytes.as_slice(), cut.total), (&b"hell"[..], 5));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "a spool file has a name");
+    }
+
+    #[test]
+    fn spool_creates_its_directory_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = dir.path().join("tmp/spool");
+        let spool = Spool::new(&directory);
+        spool.file_with(b"x").unwrap();
+        fs::remove_dir_all(dir.path().join("tmp")).unwrap();
+        spool.file_with(b"x").unwrap();
+        assert!(directory.is_dir());
+    }
+
+    #[test]
+    fn spool_that_cannot_be_used_is_a_shortage_and_not_a_missing_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("file");
+        fs::write(&place, "").unwrap();
+        for directory in [place.join("spool"), place] {
+            let error = Spool::new(&directory).file().unwrap_err();
+            assert!(is_shortage(&error), "{error}");
+            assert_ne!(error.kind(), io::ErrorKind::NotFound);
+            assert!(error.to_string().contains(&directory.display().to_string()), "{error}");
+        }
     }
 
     #[test]

@@ -357,7 +357,7 @@ fn lost_at(server: &Server) -> ClientError {
 /// Gives all jobs back, because no task can be started here. agq gives the jobs to other workers.
 async fn starved(registration: &Registration, pool: &JobPool, reason: &str, ends: bool) -> RegistrationEnd {
     warn!(
-        "no task can be started on this machine: {reason}; the jobs are returned to agq. Check `ulimit -n`, `ulimit -u` and the free space of the spool"
+        "no task can be started on this machine: {reason}; the jobs are returned to agq. Check `ulimit -n`, `ulimit -u`, and the permissions and the free space of the spool"
     );
     abandon(pool).await;
     let ended = unregister(registration, WorkerEnd::Forced).await;
