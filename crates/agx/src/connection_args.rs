@@ -1,17 +1,23 @@
 //! Options that select agq and the session key: flags, environment variables and profiles.
 
-use std::{ffi::OsString, io::Write, path::PathBuf, sync::Once};
+use std::{
+    ffi::OsString,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::Once,
+};
 
 use agenix_client::{
     Address, ClientError, Connection, KEY_HELP, Server, SessionKeyError, Tls, key_in, session_key,
 };
+use agenix_protocol::byte_escape::encode_os;
 use clap::Args;
 use secrecy::SecretString;
 
 use crate::{
     error::{CliError, Result},
     profiles::{ServerProfile, UserDir},
-    util::printable::one_line,
+    util::{path_text::PathText, printable::one_line, text::any_bytes},
 };
 
 /// Address of agq if neither an option, a variable nor a profile names one.
@@ -42,7 +48,7 @@ pub(crate) struct ConnectionArgs {
     /// several nodes share a database: agx tries the next node if one is down
     ///
     /// [env: AGQ_ADDR, otherwise AGQ_URL] [default: 127.0.0.1:6380]
-    #[arg(long, global = true, value_name = "ADDRESS")]
+    #[arg(long, global = true, value_name = "ADDRESS", value_parser = any_bytes())]
     agq: Option<String>,
     /// Use this profile instead of the default profile [env: AGX_PROFILE]
     #[arg(long, global = true, value_name = "NAME", conflicts_with = "agq")]
@@ -111,7 +117,7 @@ impl ConnectionArgs {
     }
 
     fn selection(&self) -> Result<ServerSelection> {
-        let set = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
+        let set = |name: &str| Some(encode_os(&std::env::var_os(name)?));
         selected(self.agq.as_deref(), self.profile.as_deref(), set)
     }
 
@@ -161,7 +167,8 @@ impl ConnectionArgs {
         };
         let whole = |file: Option<PathBuf>| {
             let file = file.map(std::path::absolute).transpose();
-            file.map_err(|error| CliError::usage(error.to_string(), "name a file"))
+            let file = file.map_err(|error| CliError::usage(error.to_string(), "name a file"))?;
+            Ok::<_, CliError>(file.map(PathText::from))
         };
         let [session_key_file, tls_ca, tls_cert, tls_key] = self.files(false, environment_variable);
         let profile = ServerProfile {
@@ -198,9 +205,9 @@ impl ConnectionArgs {
         let profile = ServerProfile {
             agq: address.unwrap_or(stored.agq),
             session_key_file: None,
-            tls_ca: tls_ca.or(stored.tls_ca),
-            tls_cert: tls_cert.or(stored.tls_cert),
-            tls_key: tls_key.or(stored.tls_key),
+            tls_ca: tls_ca.map(PathText::from).or(stored.tls_ca),
+            tls_cert: tls_cert.map(PathText::from).or(stored.tls_cert),
+            tls_key: tls_key.map(PathText::from).or(stored.tls_key),
         };
         server_with(&profile, key)
     }
@@ -308,8 +315,9 @@ fn server_with(profile: &ServerProfile, key: Result<SecretString, SessionKeyErro
     let help = "give the address of agq with --agq or AGQ_ADDR, and the certificates for TLS with --tls-ca, \
                 --tls-cert and --tls-key";
     let wrong = |what| CliError::usage(what, help);
-    let tls =
-        Tls { ca: profile.tls_ca.clone(), cert: profile.tls_cert.clone(), key: profile.tls_key.clone() };
+    let [ca, cert, key_of_cert] = [&profile.tls_ca, &profile.tls_cert, &profile.tls_key]
+        .map(|file| file.as_deref().map(Path::to_owned));
+    let tls = Tls { ca, cert, key: key_of_cert };
     let addresses = Address::parse_all(&profile.agq).map_err(wrong)?;
     Server::with_tls(addresses, tls, key).map_err(wrong)
 }

@@ -3,7 +3,7 @@
 mod provenance;
 mod scale;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use agenix_policy::Judgement;
 use agenix_protocol::{
@@ -308,7 +308,7 @@ pub(crate) struct Up {
     pub(crate) profile: String,
     pub(crate) agq: String,
     /// Directory of data, logs and key.
-    pub(crate) directory: PathBuf,
+    pub(crate) directory: String,
     /// First line that agq printed.
     pub(crate) says: String,
     /// Number of registered workers.

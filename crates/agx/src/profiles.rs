@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::{CliError, Result},
-    util::atomic_file::write_private,
+    util::{atomic_file::write_private, path_text::PathText},
 };
 
 /// Name of the profile that `agx up` creates.
@@ -36,13 +36,13 @@ pub(crate) struct ServerProfile {
     /// One address, or several with commas between them.
     pub(crate) agq: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) session_key_file: Option<PathBuf>,
+    pub(crate) session_key_file: Option<PathText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) tls_ca: Option<PathBuf>,
+    pub(crate) tls_ca: Option<PathText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) tls_cert: Option<PathBuf>,
+    pub(crate) tls_cert: Option<PathText>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) tls_key: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathText>,
 }
 
 /// All profiles, and the name of the default profile.

@@ -2,6 +2,7 @@
 
 use std::{fmt, path::PathBuf};
 
+use agenix_protocol::byte_escape::{decode_os, encode_os};
 use redis::{ClientTlsConfig, TlsCertificates};
 
 use crate::tls::{check_pair, pem};
@@ -19,7 +20,7 @@ pub enum Address {
     Tcp { host: String, port: u16 },
     /// `rediss://HOST:PORT`. The server's certificate must be valid for the host.
     Tls { host: String, port: u16 },
-    /// `unix:/PATH` or `unix:///PATH`
+    /// `unix:/PATH` or `unix:///PATH`. The text has byte escapes for bytes that are not UTF-8.
     Unix(PathBuf),
 }
 
@@ -46,7 +47,7 @@ impl Address {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             let is_path = path.starts_with('/') && path.len() > 1;
-            return if is_path { Ok(Self::Unix(path.into())) } else { Err(wrong()) };
+            return if is_path { Ok(Self::Unix(decode_os(path).into())) } else { Err(wrong()) };
         }
         if text.contains('@') {
             // The text before the `@` may be a key, so the message does not quote the address.
@@ -87,7 +88,7 @@ impl fmt::Display for Address {
         let (scheme, host, port) = match self {
             Self::Tcp { host, port } => ("", host, port),
             Self::Tls { host, port } => ("rediss://", host, port),
-            Self::Unix(path) => return write!(f, "unix:{}", path.display()),
+            Self::Unix(path) => return write!(f, "unix:{}", encode_os(path.as_os_str())),
         };
         if host.contains(':') {
             write!(f, "{scheme}[{host}]:{port}")
@@ -189,12 +190,22 @@ mod tests {
             ("unix:///run/agq.sock", "unix:/run/agq.sock"),
             ("unix:/users/jane@corp.example/agq.sock", "unix:/users/jane@corp.example/agq.sock"),
             ("unix:/tmp/a,b/agq.sock", "unix:/tmp/a,b/agq.sock"),
+            ("unix:/tmp/caf\u{10fee9}/agq.sock", "unix:/tmp/caf\u{10fee9}/agq.sock"),
         ] {
             let address = Address::parse(text).unwrap();
             assert_eq!(address.to_string(), shown, "{text}");
             assert_eq!(Address::parse(shown).unwrap(), address, "what is shown can be said again");
             assert_eq!(address.is_tls(), shown.starts_with("rediss"), "{text}");
         }
+    }
+
+    #[test]
+    fn socket_paths_have_any_bytes() {
+        use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+        let path = std::path::PathBuf::from(OsStr::from_bytes(b"/tmp/caf\xe9/agq.sock"));
+        let address = Address::Unix(path);
+        assert_eq!(Address::parse(&address.to_string()), Ok(address));
     }
 
     #[test]

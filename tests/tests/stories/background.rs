@@ -2,8 +2,9 @@
 //! that selects one of them.
 
 use std::{
+    ffi::OsStr,
     io::Write,
-    os::unix::fs::PermissionsExt,
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
     process::{Command, Stdio},
 };
 
@@ -74,6 +75,27 @@ fn up_is_spoken_to_until_down() {
     let again = self::up(&lab);
     assert!(agx(&lab, &["plan", "list"]).expect(0).out.starts_with("map-"));
     drop(again);
+}
+
+#[test]
+fn up_and_profiles_work_below_a_directory_in_any_encoding() {
+    let lab = Lab::on_files();
+    let home = lab.path().join(OsStr::from_bytes(b"caf\xe9"));
+    let command = |args: &[&str]| {
+        let mut command = lab.command("agx");
+        command.env("AGX_HOME", &home).args(args);
+        command
+    };
+    let agx = |args: &[&str]| Ran::from(command(args).output().unwrap());
+    let up = agx(&["up", "--json", "--", "--port", "0", "--http", "off"]);
+    let _up = DownOnDrop(command(&["down"]));
+    let directory = up.expect(0).data()["directory"].as_str().unwrap().to_owned();
+    assert!(directory.ends_with("/caf\u{10fee9}/local"), "{directory}");
+    assert_eq!(agx(&["map", "--", "echo", ":::", "there"]).expect(0).out, "there\n");
+    let key = home.join("local/session-key");
+    let mut set = command(&["profile", "set", "other", "--agq", "127.0.0.1:6380", "--session-key-file"]);
+    Ran::from(set.arg(key).output().unwrap()).expect(0);
+    assert!(agx(&["profile", "list"]).expect(0).out.contains("other"));
 }
 
 #[test]

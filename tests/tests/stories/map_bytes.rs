@@ -55,6 +55,17 @@ fn with_file() -> Lab {
 }
 
 #[test]
+fn map_and_run_work_below_a_directory_for_temporary_files_in_any_encoding() {
+    let lab = Lab::on_files();
+    let tmp = path(&lab, b"caf\xe9");
+    std::fs::create_dir(&tmp).unwrap();
+    for args in [&["map", "--", "echo", ":::", "a"][..], &["run", "--", "echo", "a"]] {
+        let ran = Ran::from(lab.command("agx").env("TMPDIR", &tmp).args(args).output().unwrap());
+        assert_eq!(ran.expect(0).out, "a\n");
+    }
+}
+
+#[test]
 fn map_passes_file_names_in_any_encoding_to_commands_and_back() {
     let lab = with_file();
     let listed = Command::new("ls").arg("-1").current_dir(lab.path()).output().unwrap().stdout;

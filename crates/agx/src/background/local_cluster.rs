@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use agenix_client::{ClientError, Connection, Server};
-use agenix_protocol::{errors::ErrorKind, ids::WorkerId, request::Request};
+use agenix_protocol::{byte_escape::encode_os, errors::ErrorKind, ids::WorkerId, request::Request};
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::{
@@ -111,15 +111,16 @@ pub(crate) fn worker(agq: &str, key_file: &Path, ca: Option<&Path>, jobs: Option
 }
 
 pub(crate) fn part(name: &str, args: Vec<String>) -> Result<ServiceSpec> {
-    Ok(ServiceSpec { name: name.into(), program: program(name)?, args })
+    Ok(ServiceSpec { name: name.into(), program: program(name)?.into(), args })
 }
 
 pub(crate) fn spec_texts(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.into()).collect()
 }
 
+/// Returns a path as an argument of a [`ServiceSpec`].
 pub(crate) fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
+    encode_os(path.as_os_str())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use agenix_client::{Server, key_in};
+use agenix_client::{Address, Server, key_in};
 use sha2::{Digest, Sha256};
 
 use crate::{
@@ -30,7 +30,7 @@ pub(super) async fn ensure(directory: &Path, output: OutputFormat) -> Result<Ser
     let home = UserDir::find()?;
     let name = name_of(directory);
     let dir = home.default_path(&name)?;
-    let agq = format!("unix:{}", dir.join("agq.sock").display());
+    let agq = Address::Unix(dir.join("agq.sock")).to_string();
     if let Some(lock) = supervisor::try_lock_dir(&dir).await? {
         let options_of_agw = sandbox_options(directory, output).await?;
         start(lock, &home, (&name, &dir, &agq), options_of_agw, output).await?;
@@ -101,7 +101,7 @@ async fn start(
     of_agw.extend(["--worker-id".into(), format!("{name}-{}", std::process::id())]);
     let spec = SupervisorSpec { services: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
     let (_line, logs) = supervisor::start(lock, dir, &spec)?;
-    let profile = ServerProfile { session_key_file: Some(key_file), ..ServerProfile::new(agq) };
+    let profile = ServerProfile { session_key_file: Some(key_file.into()), ..ServerProfile::new(agq) };
     home.change(|all| drop(all.profiles.insert(name.to_owned(), profile)))?;
     if wait_for_worker(agq, &key).await? == 0 {
         let why = logs.last_line_of("agw").map(|line| format!(": {line}")).unwrap_or_default();

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use agenix_client::{Connection, Token};
-use agenix_protocol::ids::WorkerId;
+use agenix_client::{Address, Connection, Token};
+use agenix_protocol::{byte_escape::encode_os, ids::WorkerId};
 use clap::Args;
 use secrecy::ExposeSecret;
 
@@ -22,6 +22,7 @@ use crate::{
     output::OutputFormat,
     profiles::{LOCAL, ServerProfile, UserDir, check_name, write_secret},
     sandbox::{DEFAULT_PROFILE, parse_profile, worker_option_texts},
+    util::{path_text::PathText, text::any_bytes},
 };
 
 #[derive(Debug, Args)]
@@ -34,7 +35,7 @@ pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) resources: WorkerResourceArgs,
     /// Options for agq, after --, as -- --bind 0.0.0.0 --insecure
-    #[arg(last = true, value_name = "OPTION")]
+    #[arg(last = true, value_name = "OPTION", value_parser = any_bytes())]
     pub(crate) options_of_agq: Vec<String>,
 }
 
@@ -106,7 +107,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ConnectionArgs, output: OutputFor
     let hold = supervisor::lock_dir(&dir).await?;
     let (key, key_file) = key_of(&dir)?;
     let socket = dir.join("agq.sock");
-    let agq = format!("unix:{}", socket.display());
+    let agq = Address::Unix(socket.clone()).to_string();
     let mut of_agq = spec_texts(&["--end-with-stdin", "--socket"]);
     of_agq.extend([text(&socket), "--session-key-file".into(), text(&key_file), "--data-dir".into()]);
     of_agq.push(text(&dir.join("data")));
@@ -117,7 +118,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ConnectionArgs, output: OutputFor
     of_agw.extend(["--worker-id".into(), format!("local-{}", std::process::id())]);
     let spec = SupervisorSpec { services: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
     let (line, logs) = supervisor::start(hold, &dir, &spec)?;
-    let profile = ServerProfile { session_key_file: Some(key_file), ..ServerProfile::new(&agq) };
+    let profile = ServerProfile { session_key_file: Some(key_file.into()), ..ServerProfile::new(&agq) };
     home.change(|all| {
         all.profiles.insert(LOCAL.into(), profile.clone());
         all.current = Some(LOCAL.into());
@@ -133,7 +134,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ConnectionArgs, output: OutputFor
     let document = Up {
         profile: LOCAL.into(),
         agq: profile.agq.clone(),
-        directory: dir.clone(),
+        directory: encode_os(dir.as_os_str()),
         says: line.clone(),
         workers,
     };
@@ -214,8 +215,8 @@ pub(crate) async fn join(args: &JoinArgs, output: OutputFormat) -> Result<()> {
     let key_file = write_secret(&dir, KEY, token.key.expose_secret())?;
     let ca = token.ca.as_deref().map(|ca| write_secret(&dir, CA, ca)).transpose()?;
     let profile = ServerProfile {
-        session_key_file: Some(key_file.clone()),
-        tls_ca: ca.clone(),
+        session_key_file: Some(key_file.clone().into()),
+        tls_ca: ca.clone().map(PathText::from),
         ..ServerProfile::new(&token.agq)
     };
     // Errors in the token are reported here, because the worker would report them in a log only.

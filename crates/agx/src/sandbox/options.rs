@@ -7,7 +7,7 @@ use std::{
 };
 
 use agenix_protocol::{
-    byte_escape::decode_os,
+    byte_escape::{decode_os, encode_os},
     documents::{Plan, PlanSandbox, is_profile_name, sandbox_tag},
 };
 use clap::Args;
@@ -93,17 +93,10 @@ fn worker_options(profile: &str, directory: &Path, paths: &[PathBuf]) -> Result<
     Ok(options)
 }
 
-/// Returns the options of [`worker_options`] as texts, for the file with the options of a
-/// supervisor.
+/// Returns the options of [`worker_options`] as texts with byte escapes, for the file with the
+/// options of a supervisor.
 pub(crate) fn worker_option_texts(profile: &str, directory: &Path, paths: &[PathBuf]) -> Result<Vec<String>> {
-    let texts = worker_options(profile, directory, paths)?.into_iter().map(|option| {
-        option.into_string().map_err(|path| {
-            let what =
-                format!("the path {} is not UTF-8, as a file of options is", Path::new(&path).display());
-            CliError::usage(what, "give the directory a name in UTF-8")
-        })
-    });
-    texts.collect()
+    Ok(worker_options(profile, directory, paths)?.iter().map(|option| encode_os(option)).collect())
 }
 
 /// Returns the absolute path of an existing file, without symbolic links and `..`.

@@ -4,6 +4,7 @@ pub(crate) mod atomic_file;
 pub(crate) mod clock;
 pub(crate) mod duration;
 pub(crate) mod path_lookup;
+pub(crate) mod path_text;
 pub(crate) mod printable;
 pub(crate) mod proquint;
 pub(crate) mod shorten;

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use agenix_client::Server;
+use agenix_client::{Address, Server};
 use tokio::time::sleep;
 
 use crate::{
@@ -144,7 +144,7 @@ pub(crate) fn program(name: &str) -> Result<PathBuf> {
 }
 
 fn address(socket: &Path) -> String {
-    format!("unix:{}", socket.display())
+    Address::Unix(socket.to_owned()).to_string()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::profiles::LOCAL;
+use crate::{profiles::LOCAL, util::path_text::PathText};
 
 /// Name of the file that describes the programs of a supervisor.
 pub(super) const SPEC: &str = "supervisor.json";
@@ -32,7 +32,8 @@ pub(crate) struct SupervisorSpec {
 pub(crate) struct ServiceSpec {
     /// `agq` or `agw`; also the name of its log.
     pub(crate) name: String,
-    pub(crate) program: PathBuf,
+    pub(crate) program: PathText,
+    /// Arguments, with byte escapes for bytes that are not UTF-8.
     pub(crate) args: Vec<String>,
 }
 

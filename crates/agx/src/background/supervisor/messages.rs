@@ -70,6 +70,8 @@ fn text_from(path: &Path, from: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::{LogTails, SupervisorSpec};
     use crate::background::supervisor::directory::ServiceSpec;
 
@@ -78,7 +80,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
         log("agq.log", "an old error\n");
-        let agq = ServiceSpec { name: "agq".into(), program: "agq".into(), args: Vec::new() };
+        let agq = ServiceSpec { name: "agq".into(), program: PathBuf::from("agq").into(), args: Vec::new() };
         let logs = LogTails::from_now_on(dir.path(), &SupervisorSpec { services: vec![agq] });
         assert!(logs.since().starts_with("the programs reported nothing"));
         log("supervisor.log", "agx: agq does not listen\n");

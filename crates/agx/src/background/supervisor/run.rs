@@ -10,7 +10,7 @@ use std::{
 };
 
 use agenix_client::Backoff;
-use agenix_protocol::documents::parse;
+use agenix_protocol::{byte_escape::decode_os, documents::parse};
 use rustix::{
     fs::FlockOperation,
     process::{Pid, Signal, kill_process},
@@ -206,8 +206,9 @@ impl SupervisedProcess {
 }
 
 fn spawn(dir: &Path, service: &ServiceSpec) -> io::Result<Child> {
-    let mut command = Command::new(&service.program);
-    command.args(&service.args).stdin(Stdio::piped()).stderr(log(dir, &service.name)?);
+    let mut command = Command::new(&*service.program);
+    command.args(service.args.iter().map(|arg| decode_os(arg)));
+    command.stdin(Stdio::piped()).stderr(log(dir, &service.name)?);
     command.stdout(if service.name == "agq" { Stdio::piped() } else { Stdio::null() });
     for name in settings_variables() {
         command.env_remove(name);
