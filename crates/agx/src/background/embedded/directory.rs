@@ -3,6 +3,7 @@
 //! machine that shares the parent directory.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io,
     os::unix::fs::MetadataExt,
@@ -12,10 +13,21 @@ use std::{
 
 use tempfile::TempDir;
 
-/// Prefix of the name of such a directory. The process id follows the prefix.
+/// Prefix of the name of such a directory. The process id, `-` and random characters follow the
+/// prefix.
 const PREFIX: &str = "agx-";
+/// Number of random letters and digits at the end of the name.
+const RANDOM: usize = 6;
+/// Log of agq, which every such directory has.
+const AGQ_LOG: &str = "agq.log";
+/// Names of the entries of such a directory.
+const ENTRIES: [&str; 6] = ["agq", AGQ_LOG, "agw.log", "data", LOCK, UNLOCKED];
+/// Prefix of the names of further entries: the scratch directories of agw.
+const SCRATCH: &str = "agw-scratch-";
 /// Name of the lock file. The file gets this name after the lock is taken.
 const LOCK: &str = "lock";
+/// Name of the lock file before the lock is taken.
+const UNLOCKED: &str = "unlocked";
 /// Maximum length of the directory's path; leaves room for a socket's path (`sun_path` of macOS).
 const MAX_PATH: usize = 100;
 /// Parent directory for the case that TMPDIR is too long.
@@ -43,7 +55,8 @@ impl EmbeddedDir {
     }
 
     fn new_in(base: &Path, pid: u32) -> io::Result<Self> {
-        let dir = tempfile::Builder::new().prefix(&format!("{PREFIX}{pid}-")).tempdir_in(base)?;
+        let prefix = format!("{PREFIX}{pid}-");
+        let dir = tempfile::Builder::new().prefix(&prefix).rand_bytes(RANDOM).tempdir_in(base)?;
         let lock = locked(dir.path())?;
         Ok(Self { dir, _lock: lock })
     }
@@ -55,7 +68,7 @@ impl EmbeddedDir {
 
 /// Creates and locks the lock file of a new directory. Returns `None` without locks.
 fn locked(dir: &Path) -> io::Result<Option<File>> {
-    let unlocked = dir.join("unlocked");
+    let unlocked = dir.join(UNLOCKED);
     let lock = File::create_new(&unlocked)?;
     if lock.try_lock().is_err() {
         return Ok(None);
@@ -76,13 +89,33 @@ pub(super) fn sweep() {
 fn sweep_in(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else { return };
     for entry in entries.flatten() {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok());
-        let Some(pid) = pid else { continue };
+        let Some(pid) = pid_in(&entry.file_name()) else { continue };
         // The lock is held until the directory is removed.
         let Some(_lock) = left_behind(&entry.path(), pid) else { continue };
         let _may_be_left = fs::remove_dir_all(entry.path());
     }
+}
+
+/// Returns the process id in the name of a directory, or `None` if the name has another form.
+fn pid_in(name: &OsStr) -> Option<i32> {
+    let (pid, random) = name.to_str()?.strip_prefix(PREFIX)?.split_once('-')?;
+    let is_random = random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    pid.parse().ok().filter(|_| is_random)
+}
+
+/// Returns true if the entries of `dir` are those of a directory that agx has created. Its name
+/// does not show that, because a directory of the user may have such a name.
+fn has_own_entries(dir: &Path) -> io::Result<bool> {
+    let mut has_log = false;
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let is_known = ENTRIES.iter().any(|known| name == *known);
+        if !is_known && !name.as_encoded_bytes().starts_with(SCRATCH.as_bytes()) {
+            return Ok(false);
+        }
+        has_log |= name == AGQ_LOG;
+    }
+    Ok(has_log)
 }
 
 /// Returns the lock of an abandoned directory of this user, or `Some(None)` if it never had one.
@@ -91,6 +124,7 @@ fn left_behind(dir: &Path, pid: i32) -> Option<Option<File>> {
     if !about.is_dir() || about.uid() != rustix::process::geteuid().as_raw() {
         return None;
     }
+    has_own_entries(dir).ok().filter(|is_own| *is_own)?;
     match File::options().read(true).write(true).open(dir.join(LOCK)) {
         Ok(lock) => lock.try_lock().is_ok().then_some(Some(lock)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -116,7 +150,7 @@ mod tests {
         time::{Duration, SystemTime},
     };
 
-    use super::{EmbeddedDir, LOCK, OLD, sweep_in};
+    use super::{AGQ_LOG, EmbeddedDir, LOCK, OLD, sweep_in};
 
     /// Process id of another namespace or machine, which no process here has.
     const ELSEWHERE: u32 = 999_999_999;
@@ -124,6 +158,7 @@ mod tests {
     fn directory(base: &Path, name: &str, lock: bool) -> std::path::PathBuf {
         let dir = base.join(name);
         fs::create_dir(&dir).unwrap();
+        File::create(dir.join(AGQ_LOG)).unwrap();
         if lock {
             File::create(dir.join(LOCK)).unwrap();
         }
@@ -151,8 +186,8 @@ mod tests {
     #[test]
     fn sweep_removes_directories_of_killed_commands_despite_pid_reuse() {
         let base = tempfile::tempdir().unwrap();
-        let lived_here = directory(base.path(), &format!("agx-{}-x", std::process::id()), true);
-        let lived_elsewhere = directory(base.path(), &format!("agx-{ELSEWHERE}-x"), true);
+        let lived_here = directory(base.path(), &format!("agx-{}-Ab3xyz", std::process::id()), true);
+        let lived_elsewhere = directory(base.path(), &format!("agx-{ELSEWHERE}-Ab3xyz"), true);
         sweep_in(base.path());
         assert!(!lived_here.exists() && !lived_elsewhere.exists());
     }
@@ -160,9 +195,9 @@ mod tests {
     #[test]
     fn sweep_removes_unlocked_directories_only_when_old() {
         let base = tempfile::tempdir().unwrap();
-        let of_older_agx = directory(base.path(), &format!("agx-{ELSEWHERE}-x"), false);
+        let of_older_agx = directory(base.path(), &format!("agx-{ELSEWHERE}-Ab3xyz"), false);
         let (alive, other) =
-            (directory(base.path(), "agx-1-x", false), directory(base.path(), "agx-old", true));
+            (directory(base.path(), "agx-1-Ab3xyz", false), directory(base.path(), "agx-old", true));
         sweep_in(base.path());
         assert!(of_older_agx.exists(), "it may be about to be locked");
         for dir in [&of_older_agx, &alive, &other] {
@@ -173,11 +208,27 @@ mod tests {
     }
 
     #[test]
+    fn sweep_keeps_directories_that_agx_did_not_create() {
+        let base = tempfile::tempdir().unwrap();
+        let named = directory(base.path(), &format!("agx-{ELSEWHERE}-results"), true);
+        let with_other_entry = directory(base.path(), &format!("agx-{ELSEWHERE}-report"), true);
+        File::create(with_other_entry.join("notes.txt")).unwrap();
+        let without_log = directory(base.path(), &format!("agx-{ELSEWHERE}-Ab3xyz"), true);
+        fs::remove_file(without_log.join(AGQ_LOG)).unwrap();
+        let all = [named, with_other_entry, without_log];
+        all.iter().for_each(|dir| grow_old(dir));
+        sweep_in(base.path());
+        assert!(all.iter().all(|dir| dir.join(LOCK).exists()));
+    }
+
+    #[test]
     fn sweep_follows_no_symbolic_links() {
         let base = tempfile::tempdir().unwrap();
         let elsewhere = tempfile::tempdir().unwrap();
-        File::create(elsewhere.path().join(LOCK)).unwrap();
-        symlink(elsewhere.path(), base.path().join(format!("agx-{ELSEWHERE}-x"))).unwrap();
+        for name in [AGQ_LOG, LOCK] {
+            File::create(elsewhere.path().join(name)).unwrap();
+        }
+        symlink(elsewhere.path(), base.path().join(format!("agx-{ELSEWHERE}-Ab3xyz"))).unwrap();
         sweep_in(base.path());
         assert!(elsewhere.path().join(LOCK).exists());
     }
