@@ -206,7 +206,7 @@ impl Config {
     }
 
     pub(crate) fn spool_dir(&self) -> PathBuf {
-        self.spool_dir.clone().unwrap_or_else(std::env::temp_dir)
+        self.spool_dir.clone().unwrap_or_else(agenix_cli::temp_dir)
     }
 
     /// Returns true if the user gave the worker its id. Any other id may be replaced.

@@ -47,7 +47,7 @@ fn table(report: &Report, is_enough: bool) -> String {
 }
 
 fn examined() -> anyhow::Result<Examined> {
-    let directory = std::env::temp_dir();
+    let directory = agenix_cli::temp_dir();
     #[cfg(target_os = "linux")]
     return machine::examine(&directory, machine::user_of_tasks(None)?);
     #[cfg(not(target_os = "linux"))]

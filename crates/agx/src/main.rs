@@ -28,6 +28,8 @@ use crate::{cli::Cli, output::OutputFormat};
 
 fn main() -> ExitCode {
     let cli: Cli = agenix_cli::parse();
+    // Only this call sets the directory, so that it cannot fail.
+    let _is_set = tempfile::env::override_temp_dir(&agenix_cli::temp_dir());
     let output = OutputFormat { is_json: cli.json, ..OutputFormat::default() };
     // A thread of its own reads the connection, because agq disconnects clients that do not read,
     // and a pager may block the main thread for an unlimited time.

@@ -9,7 +9,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io::{self, ErrorKind, IsTerminal, StdinLock, StdoutLock, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use agenix_protocol::printable::{is_hidden, one_line, printable};
@@ -56,6 +56,17 @@ const MIN_FILES: usize = 8;
 pub fn openable(most: usize) -> usize {
     let open: Vec<File> = (0..most).map_while(|_| File::open("/dev/null").ok()).collect();
     open.len()
+}
+
+/// Returns the directory for temporary files. An empty TMPDIR counts as unset, like every other
+/// variable; the standard library takes it as the current directory.
+#[must_use]
+pub fn temp_dir() -> PathBuf {
+    or_usual(std::env::temp_dir())
+}
+
+fn or_usual(temp_dir: PathBuf) -> PathBuf {
+    if temp_dir.as_os_str().is_empty() { "/tmp".into() } else { temp_dir }
 }
 
 /// Prints a message of clap, such as the help, and ends the process.
@@ -135,7 +146,7 @@ mod tests {
 
     use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-    use super::without_foreign_variables;
+    use super::{or_usual, without_foreign_variables};
 
     #[derive(Debug, Parser)]
     struct Cli {
@@ -173,6 +184,12 @@ mod tests {
         warnings.extend(left);
         let matches = command.try_get_matches_from([&["agx"][..], args].concat()).unwrap();
         (Cli::from_arg_matches(&matches).unwrap(), warnings)
+    }
+
+    #[test]
+    fn temporary_directory_that_is_empty_counts_as_unset() {
+        assert_eq!(or_usual("".into()), std::path::Path::new("/tmp"));
+        assert_eq!(or_usual("/scratch".into()), std::path::Path::new("/scratch"));
     }
 
     #[test]

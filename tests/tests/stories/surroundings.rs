@@ -222,6 +222,11 @@ fn missing_home_and_empty_variables_print_nothing() {
     let mut map = agx(&lab, &["map", "--", "echo", ":::", "a"]);
     map.envs(empty.map(|name| (name, "")));
     assert_eq!(ran(map).expect(0).out, "a\n");
+    let here = lab.path().join("here");
+    std::fs::create_dir(&here).unwrap();
+    let mut map = agx(&lab, &["map", "--", "ls", "-A", ":::", "."]);
+    map.env("TMPDIR", "").current_dir(&here);
+    assert_eq!(ran(map).expect(0).out, "", "nothing is created in the current directory");
     // Kubernetes sets these variables for a Service named agq.
     let mut linked = agx(&lab, &["map", "--", "echo", ":::", "a"]);
     linked.envs([("AGQ_PORT", "tcp://10.0.0.1:6380"), ("AGQ_SERVICE_HOST", "10.0.0.1")]);

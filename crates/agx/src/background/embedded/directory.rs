@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use agenix_cli::temp_dir;
 use tempfile::TempDir;
 
 /// Prefix of the name of such a directory. The process id, `-` and random characters follow the
@@ -46,7 +47,7 @@ impl EmbeddedDir {
     /// Creates a directory, below TMPDIR if the path of a socket fits there.
     pub(super) fn new() -> io::Result<Self> {
         let pid = std::process::id();
-        let place = Self::new_in(&std::env::temp_dir(), pid)?;
+        let place = Self::new_in(&temp_dir(), pid)?;
         if place.path().as_os_str().len() < MAX_PATH {
             Ok(place)
         } else {
@@ -79,7 +80,7 @@ fn locked(dir: &Path) -> io::Result<Option<File>> {
 
 /// Removes the directories of killed commands.
 pub(super) fn sweep() {
-    let (usual, short) = (std::env::temp_dir(), PathBuf::from(SHORT));
+    let (usual, short) = (temp_dir(), PathBuf::from(SHORT));
     sweep_in(&usual);
     if usual != short {
         sweep_in(&short);
