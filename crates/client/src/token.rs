@@ -8,6 +8,8 @@ use crate::address::Address;
 
 /// Prefix of a token. The number is the version of the format.
 const PREFIX: &str = "agx1.";
+/// Command before the token in the line that `agq token` prints.
+const COMMAND: &str = "agx join ";
 /// Maximum length of a token in bytes. The largest part is a CA certificate.
 const MAX_BYTES: usize = 64 * 1024;
 
@@ -43,13 +45,15 @@ impl Token {
         format!("{PREFIX}{}", BASE64.encode(json)).into()
     }
 
-    /// Parses a token. The error does not quote the token, because it holds a key.
+    /// Parses a token, or the line that `agq token` prints. The error does not quote the token,
+    /// because it holds a key.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || "it is not whole: paste the line that `agq token` prints, to its end".to_owned();
         let text = text.trim();
+        let text = text.strip_prefix(COMMAND).map_or(text, str::trim_start);
         let Some(body) = text.strip_prefix(PREFIX) else {
-            let newer = text.starts_with("agx") && text.contains('.');
-            return Err(if newer { "it is for a newer agx: install that".into() } else { wrong() });
+            let is_newer = has_version(text);
+            return Err(if is_newer { "it is for a newer agx: install that".into() } else { wrong() });
         };
         if body.len() > MAX_BYTES {
             return Err(format!("it has more than {MAX_BYTES} bytes"));
@@ -59,6 +63,12 @@ impl Token {
         Address::parse_all(&fields.agq)?;
         Ok(Self { agq: fields.agq, key: fields.key.into(), ca: fields.ca })
     }
+}
+
+/// Returns true if `text` begins with `agx`, the version of a format, and a dot.
+fn has_version(text: &str) -> bool {
+    let version = text.strip_prefix("agx").and_then(|rest| Some(rest.split_once('.')?.0));
+    version.is_some_and(|version| !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -73,11 +83,13 @@ mod tests {
             Token { agq: "rediss://a:1,b:2".into(), key: "secret".into(), ca: Some("-----BEGIN".into()) };
         let text = token.encode().expose_secret().to_owned();
         assert!(!format!("{token:?}").contains("secret"));
-        let read = Token::parse(&format!(" {text}\n")).unwrap();
-        assert_eq!(
-            (read.agq.as_str(), read.key.expose_secret(), read.ca.as_deref()),
-            ("rediss://a:1,b:2", "secret", Some("-----BEGIN"))
-        );
+        for line in [format!(" {text}\n"), format!("agx join {text}\n")] {
+            let read = Token::parse(&line).unwrap();
+            assert_eq!(
+                (read.agq.as_str(), read.key.expose_secret(), read.ca.as_deref()),
+                ("rediss://a:1,b:2", "secret", Some("-----BEGIN"))
+            );
+        }
     }
 
     #[test]
@@ -85,10 +97,10 @@ mod tests {
         let token = Token { agq: "a:1".into(), key: "secret".into(), ca: None };
         let text = token.encode().expose_secret().to_owned();
         let error = |text: &str| Token::parse(text).unwrap_err();
-        for wrong in ["", "x", &text[..text.len() - 3], "agx1.!!!", "agx1.e30"] {
+        for wrong in ["", "x", &text[..text.len() - 3], "agx1.!!!", "agx1.e30", "agx join x.y", "agx.e30"] {
             assert!(error(wrong).contains("not whole"), "{wrong}");
         }
-        assert!(error("agx2.e30").contains("newer agx"));
+        assert!(error("agx2.e30").contains("newer agx") && error("agx join agx12.e30").contains("newer agx"));
         let elsewhere = Token { agq: "nowhere".into(), ..token };
         assert!(error(elsewhere.encode().expose_secret()).contains("write host:port"));
         assert!(error(&format!("agx1.{}", "a".repeat(70_000))).contains("more than 65536 bytes"));

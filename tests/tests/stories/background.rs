@@ -160,7 +160,7 @@ fn one_pasted_line_makes_a_worker() {
     let mut by_stdin = lab.command("agx");
     by_stdin.env("AGX_HOME", lab.path().join("home")).args(["join", "-", "--no-worker", "--name", "two"]);
     let mut child = by_stdin.stdin(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(token.as_bytes()).unwrap();
+    child.stdin.take().unwrap().write_all(line.as_bytes()).unwrap();
     assert!(child.wait().unwrap().success());
     assert!(workers(&lab, "two").is_empty());
     let nothing = agx(&lab, &["down", "two"]).expect(2);
