@@ -1,8 +1,13 @@
 //! `agx run`: one command as a job, with its output live and its exit code.
 
-use std::{fs::File, io::Write, os::unix::fs::PermissionsExt, process::Command};
+use std::{
+    fs::File,
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    process::{Command, Stdio},
+};
 
-use e2e::{Lab, eventually, is_gone};
+use e2e::{Lab, Ran, eventually, is_gone};
 use rustix::{
     fs::{CWD, FileType, Mode, mknodat},
     process::Signal,
@@ -38,6 +43,25 @@ fn run_shows_output_while_the_command_runs_and_ends_with_its_code() {
     assert_eq!(run.line(), "tick\n", "the command waits at its gate");
     File::options().write(true).open(&gate).unwrap().write_all(b"tock\n").unwrap();
     assert_eq!(run.end(), (7, "tock\n".into(), "complaint\n".into()));
+}
+
+#[test]
+fn run_with_a_short_text_on_stdin_needs_no_temporary_file() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    let fed = |bytes: &[u8]| {
+        let mut run = at(&lab, &agq.address(), &["--", "wc", "-c"]);
+        run.env("TMPDIR", "/nonexistent").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = run.stderr(Stdio::piped()).spawn().unwrap();
+        // agx may end before it has read everything.
+        let _unread = child.stdin.take().unwrap().write_all(bytes);
+        Ran::from(child.wait_with_output().unwrap())
+    };
+    assert_eq!(fed(b"hi\n").expect(0).out.trim(), "3");
+    let refused = fed(&[b'a'; 100_000]).expect(125).err;
+    assert!(refused.contains("a temporary file in /nonexistent cannot be written"), "{refused}");
+    assert!(refused.contains("set TMPDIR") && !refused.contains("stdin cannot be read"), "{refused}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::{
     error::{CliError, Result},
     logs::position::{NewOutput, Stream},
     output::OutputFormat,
-    util::{printable::bytes_for, terminal_stream::TerminalStream},
+    util::{printable::bytes_for, temp_file, terminal_stream::TerminalStream},
 };
 
 /// Maximum number of bytes of an incomplete line in memory. Further ones are in a temporary file.
@@ -207,14 +207,15 @@ impl BegunLine {
         self.file.is_none() && self.in_memory.is_empty()
     }
 
-    fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn add(&mut self, bytes: &[u8]) -> Result<()> {
         self.in_memory.extend_from_slice(bytes);
         if self.in_memory.len() > MAX_IN_MEMORY {
             let file = match &mut self.file {
                 Some(file) => file,
-                none => none.insert(tempfile::tempfile()?),
+                none => none.insert(temp_file::create()?),
             };
-            file.write_all(&std::mem::take(&mut self.in_memory))?;
+            let written = file.write_all(&std::mem::take(&mut self.in_memory));
+            written.map_err(|error| temp_file::failed(&error))?;
         }
         Ok(())
     }

@@ -98,7 +98,7 @@ impl Printer {
     ) -> Result<()> {
         match (&mut of.waiting, &mut self.queue) {
             _ if self.is_silent => Ok(()),
-            (Some(region), Some(queue)) => Ok(queue.append(region, WaitingPart::Stream(stream), bytes)?),
+            (Some(region), Some(queue)) => queue.append(region, WaitingPart::Stream(stream), bytes),
             _ => line.aside(|| self.streams.write(WaitingPart::Stream(stream), bytes)),
         }
     }

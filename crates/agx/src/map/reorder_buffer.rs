@@ -1,11 +1,11 @@
 //! Reorder buffer: output that waits for its turn. It stays in memory up to a bound, and goes to an
 //! unnamed temporary file beyond it.
 
-use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt};
+use std::{collections::BTreeMap, fs::File, os::unix::fs::FileExt};
 
 use agenix_protocol::blob::OutputStream;
 
-use crate::error::Result;
+use crate::{error::Result, util::temp_file};
 
 /// Maximum number of waiting bytes in memory.
 const MAX_IN_MEMORY: usize = 16 * 1024 * 1024;
@@ -113,7 +113,7 @@ impl ReorderBuffer {
         }
     }
 
-    pub(crate) fn put(&mut self, at: u64, text: JobOutputText) -> io::Result<()> {
+    pub(crate) fn put(&mut self, at: u64, text: JobOutputText) -> Result<()> {
         let is_much = self.in_memory + text.len() > MAX_IN_MEMORY && at != self.next;
         if is_much {
             let mut region = self.begin();
@@ -134,17 +134,12 @@ impl ReorderBuffer {
     }
 
     /// Appends bytes to a region, whose parts come in the order of [`JobOutputText::parts`].
-    pub(crate) fn append(
-        &mut self,
-        region: &mut FileRegion,
-        part: WaitingPart,
-        bytes: &[u8],
-    ) -> io::Result<()> {
+    pub(crate) fn append(&mut self, region: &mut FileRegion, part: WaitingPart, bytes: &[u8]) -> Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(tempfile::tempfile()?),
+            none => none.insert(temp_file::create()?),
         };
-        file.write_all_at(bytes, self.end)?;
+        file.write_all_at(bytes, self.end).map_err(|error| temp_file::failed(&error))?;
         self.end += bytes.len() as u64;
         let length = match part {
             WaitingPart::Stream(OutputStream::Stdout) => &mut region.stdout,

@@ -3,7 +3,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Seek, SeekFrom},
+    io::{self, Read, Seek, SeekFrom, Write},
     os::{
         fd::AsFd,
         unix::fs::{FileExt, FileTypeExt},
@@ -28,6 +28,7 @@ use crate::{
     error::{CliError, Result},
     output::OutputFormat,
     remote::retrying_client::RetryingClient,
+    util::temp_file,
 };
 
 /// Maximum number of bytes of text in the input of a job.
@@ -61,7 +62,7 @@ pub(crate) struct InputFile {
 
 impl CommandInput {
     /// Reads stdin to its end, unless it is a terminal or another device. A pipe is copied to a
-    /// temporary file, because agx may have to send it again.
+    /// temporary file if it has more than a short text, because agx may have to send it again.
     pub(crate) async fn read(output: OutputFormat) -> Result<Self> {
         let (send, mut received) = oneshot::channel();
         // A read of a pipe cannot be cancelled, and must not delay the exit of agx.
@@ -75,48 +76,76 @@ impl CommandInput {
                 received.await
             }
         };
-        let read = read.unwrap_or_else(|_| Err(io::Error::other("its reader has ended")));
-        read.map_err(|error| CliError::usage(format!("stdin cannot be read: {error}"), "give it with < FILE"))
+        read.unwrap_or_else(|_| Err(unreadable(&io::Error::other("its reader has ended"))))
     }
 }
 
-fn read_now() -> io::Result<CommandInput> {
-    read_all(File::from(io::stdin().as_fd().try_clone_to_owned()?))
+fn unreadable(error: &io::Error) -> CliError {
+    CliError::usage(format!("stdin cannot be read: {error}"), "give it with < FILE")
 }
 
-fn read_all(mut file: File) -> io::Result<CommandInput> {
-    let (kind, length) = (file.metadata()?.file_type(), file.metadata()?.len());
+fn read_now() -> Result<CommandInput> {
+    let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(|error| unreadable(&error))?;
+    read_all(File::from(stdin))
+}
+
+fn read_all(file: File) -> Result<CommandInput> {
+    let metadata = file.metadata().map_err(|error| unreadable(&error))?;
+    let kind = metadata.file_type();
     // The length of a file of /proc is 0, whatever the file contains.
-    let start = if kind.is_file() && length > 0 {
-        file.stream_position()?
-    } else if kind.is_file() || kind.is_fifo() || kind.is_socket() {
-        let mut copy = tempfile::tempfile()?;
-        io::copy(&mut file, &mut copy)?;
-        file = copy;
-        0
-    } else {
-        return Ok(CommandInput::Empty);
-    };
-    let length = file.metadata()?.len().saturating_sub(start);
-    Ok(match text(&mut file, start, length)? {
-        Some(text) if text.is_empty() => CommandInput::Empty,
-        Some(text) => CommandInput::Text(text),
-        None => CommandInput::File(InputFile { file, start, length }),
-    })
+    if kind.is_file() && metadata.len() > 0 {
+        return read_file(file, metadata.len()).map_err(|error| unreadable(&error));
+    }
+    if kind.is_file() || kind.is_fifo() || kind.is_socket() {
+        return read_stream(&file);
+    }
+    Ok(CommandInput::Empty)
 }
 
-/// Returns the bytes as text if they are few, UTF-8, without NUL, which no input of a job may have,
-/// and without characters that the worker would decode as byte escapes. The offset of the file
-/// stays.
-fn text(file: &mut File, start: u64, length: u64) -> io::Result<Option<String>> {
-    if length > MAX_TEXT_BYTES {
-        return Ok(None);
-    }
-    file.seek(SeekFrom::Start(start))?;
+/// Reads a file of `length` bytes from its offset, which stays.
+fn read_file(mut file: File, length: u64) -> io::Result<CommandInput> {
+    let start = file.stream_position()?;
+    let length = length.saturating_sub(start);
     let mut bytes = Vec::new();
-    file.take(length).read_to_end(&mut bytes)?;
-    file.seek(SeekFrom::Start(start))?;
-    Ok(String::from_utf8(bytes).ok().filter(|text| !has_escapes(text) && !text.contains('\0')))
+    if length <= MAX_TEXT_BYTES {
+        (&file).take(length).read_to_end(&mut bytes)?;
+        file.seek(SeekFrom::Start(start))?;
+    }
+    let text = (length <= MAX_TEXT_BYTES).then(|| text(&bytes)).flatten();
+    Ok(text.unwrap_or(CommandInput::File(InputFile { file, start, length })))
+}
+
+/// Reads a stream to its end. Everything but a short text goes to a temporary file.
+fn read_stream(stream: &File) -> Result<CommandInput> {
+    let read = |most: u64, chunk: &mut Vec<u8>| {
+        chunk.clear();
+        stream.take(most).read_to_end(chunk).map_err(|error| unreadable(&error))
+    };
+    let mut chunk = Vec::new();
+    read(MAX_TEXT_BYTES + 1, &mut chunk)?;
+    if chunk.len() as u64 <= MAX_TEXT_BYTES
+        && let Some(text) = text(&chunk)
+    {
+        return Ok(text);
+    }
+    let (mut file, mut length) = (temp_file::create()?, 0);
+    while !chunk.is_empty() {
+        file.write_all(&chunk).map_err(|error| temp_file::failed(&error))?;
+        length += chunk.len() as u64;
+        read(CHUNK_BYTES, &mut chunk)?;
+    }
+    Ok(CommandInput::File(InputFile { file, start: 0, length }))
+}
+
+/// Returns the bytes as text if they are UTF-8, without NUL, which no input of a job may have, and
+/// without characters that the worker would decode as byte escapes.
+fn text(bytes: &[u8]) -> Option<CommandInput> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    if text.is_empty() {
+        return Some(CommandInput::Empty);
+    }
+    let is_plain = !has_escapes(text) && !text.contains('\0');
+    is_plain.then(|| CommandInput::Text(text.to_owned()))
 }
 
 impl InputFile {
@@ -186,9 +215,11 @@ mod tests {
     use std::{
         fs::File,
         io::{Seek, SeekFrom, Write},
+        os::fd::OwnedFd,
+        thread,
     };
 
-    use super::{CommandInput, read_all};
+    use super::{CHUNK_BYTES, CommandInput, MAX_TEXT_BYTES, read_all};
 
     #[test]
     fn command_input_is_the_rest_of_a_file() {
@@ -209,6 +240,28 @@ mod tests {
             file.seek(SeekFrom::Start(0)).unwrap();
             let CommandInput::File(input) = read_all(file).unwrap() else { panic!("{bytes:?} is no text") };
             assert_eq!(input.chunk(0).unwrap(), bytes);
+        }
+    }
+
+    /// Returns the input of a pipe with these bytes.
+    fn piped(bytes: Vec<u8>) -> CommandInput {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let write = thread::spawn(move || writer.write_all(&bytes).unwrap());
+        let input = read_all(File::from(OwnedFd::from(reader))).unwrap();
+        write.join().unwrap();
+        input
+    }
+
+    #[test]
+    fn command_input_of_a_pipe_is_text_or_a_file_with_all_bytes() {
+        assert!(matches!(piped(Vec::new()), CommandInput::Empty));
+        let most = usize::try_from(MAX_TEXT_BYTES).unwrap();
+        assert!(matches!(piped(vec![b'a'; most]), CommandInput::Text(text) if text.len() == most));
+        let beyond = usize::try_from(2 * CHUNK_BYTES).unwrap();
+        for bytes in [b"\xff".to_vec(), vec![b'a'; most + 1], vec![b'a'; beyond]] {
+            let CommandInput::File(input) = piped(bytes.clone()) else { panic!("it is no short text") };
+            assert_eq!(input.length, bytes.len() as u64);
+            assert_eq!(input.chunk(0).unwrap(), &bytes[..bytes.len().min(1 << 20)]);
         }
     }
 

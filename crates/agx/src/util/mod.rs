@@ -9,5 +9,6 @@ pub(crate) mod printable;
 pub(crate) mod proquint;
 pub(crate) mod shorten;
 pub(crate) mod signals;
+pub(crate) mod temp_file;
 pub(crate) mod terminal_stream;
 pub(crate) mod text;
