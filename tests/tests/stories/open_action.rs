@@ -2,10 +2,10 @@
 
 use std::{io::Write, process::Stdio};
 
-use e2e::{Agq, Lab, Ran};
+use e2e::{Agq, Lab, Ran, eventually};
 use serde_json::json;
 
-use crate::support::plan;
+use crate::support::{action, plan};
 
 fn added_from_stdin(lab: &Lab, agq: &Agq, args: &[&str], stdin: &str) -> Ran {
     let mut command = lab.command("agx");
@@ -51,4 +51,25 @@ fn open_actions_get_inputs_until_they_are_closed() {
     let neither = lab.agx(&agq, &["action", "submit", "p"]).expect(2).err;
     assert!(neither.contains("there are no inputs") && neither.contains("--open"), "{neither}");
     lab.agx(&agq, &["action", "submit", "p", "--open", "--wait"]).expect(2);
+}
+
+#[test]
+fn lines_are_added_while_their_source_goes_on() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    lab.submit_plan(&agq, &plan("p", "echo", &["{{input.line}}"]));
+    for (id, at) in [("a", &[][..]), ("b", &["--at", "0"][..])] {
+        lab.agx(&agq, &["action", "submit", "p", "--open", "--id", id]).expect(0);
+        let mut command = lab.command("agx");
+        command.env("AGQ_ADDR", agq.address()).args(["action", "add", id]).args(at);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(b"one\n\ntw").unwrap();
+        eventually("both lines run", || (action(&lab, &agq, id)["completed"] == 2).then_some(()));
+        stdin.write_all(b"o").unwrap();
+        drop(stdin);
+        let added = Ran::from(child.wait_with_output().unwrap()).expect(0);
+        assert_eq!(added.out, format!("3 inputs are added to action {id}, which has 3 jobs\n"));
+    }
 }

@@ -2,10 +2,15 @@
 
 use std::path::Path;
 
+use agenix_client::Connection;
 use agenix_protocol::{documents::to_json, ids::ActionId};
 use clap::Args;
+use serde_json::value::RawValue;
 
-use super::action_inputs::{InputFiles, input, inputs, lines};
+use super::{
+    action_inputs::{InputFiles, input, inputs},
+    line_inputs::LineInputs,
+};
 use crate::{
     connection_args::ConnectionArgs,
     documents::{ActionClosed, ActionExtended},
@@ -31,33 +36,62 @@ pub(crate) struct AddArgs {
     pub(crate) at: Option<u64>,
 }
 
+/// Place in an action to which inputs are added.
+enum AddTarget {
+    /// Position of the next input. agq adds an input there only once, so that a request may be sent
+    /// again after a lost reply.
+    Position(RetryingClient, u64),
+    /// End of the action.
+    End(Connection),
+}
+
+impl AddTarget {
+    /// Adds inputs, and returns the number of jobs of the action.
+    async fn add(&mut self, action_id: &ActionId, inputs: &[Box<RawValue>]) -> Result<u64> {
+        match self {
+            Self::Position(agq, at) => {
+                let total_jobs = agq.add_inputs(action_id, to_json(&inputs), *at).await?;
+                *at += inputs.len() as u64;
+                Ok(total_jobs)
+            }
+            Self::End(connection) => Ok(connection.append_inputs(action_id, to_json(&inputs)).await?),
+        }
+    }
+}
+
 pub(super) async fn add(server: &ConnectionArgs, args: AddArgs, output: OutputFormat) -> Result<()> {
     let field = &args.files.field;
-    let inputs = if args.values.is_empty() {
-        inputs(&args.files, output)?.map_or_else(|| lines(Path::new("-"), field, output), Ok)?
+    let (mut next, mut lines) = (None, None);
+    if !args.values.is_empty() {
+        next = Some(args.values.iter().map(|value| input(field, value)).collect::<Result<Vec<_>>>()?);
+    } else if args.files.inputs.is_some() {
+        next = inputs(&args.files, output)?;
     } else {
-        args.values.iter().map(|value| input(field, value)).collect::<Result<_>>()?
+        let file = args.files.lines.as_deref().unwrap_or(Path::new("-"));
+        lines = Some(LineInputs::open(file, field, output)?);
+    }
+    let (action_id, connection) = (args.action_id, server.connect().await?);
+    let mut target = match args.at {
+        Some(at) => AddTarget::Position(RetryingClient::new(server.server()?, connection, output), at),
+        None => AddTarget::End(connection),
     };
-    let (action_id, mut connection) = (args.action_id, server.connect().await?);
-    let mut chunks = chunks(&inputs);
-    if chunks.is_empty() {
+    let (mut jobs_created, mut total_jobs) = (0, None);
+    loop {
+        // Lines are added as they arrive, because their end may never come.
+        if let Some(lines) = &mut lines {
+            next = lines.next_inputs()?;
+        }
+        let Some(inputs) = next.take() else { break };
+        for chunk in chunks(&inputs) {
+            total_jobs = Some(target.add(&action_id, &inputs[chunk]).await?);
+        }
+        jobs_created += inputs.len() as u64;
+    }
+    let total_jobs = match total_jobs {
+        Some(total_jobs) => total_jobs,
         // agq checks the action, and returns the number of its jobs.
-        chunks.push(0..0);
-    }
-    let mut total_jobs = 0;
-    if let Some(at) = args.at {
-        let mut agq = RetryingClient::new(server.server()?, connection, output);
-        for chunk in chunks {
-            let at = at + chunk.start as u64;
-            total_jobs = agq.add_inputs(&action_id, to_json(&&inputs[chunk]), at).await?;
-        }
-    } else {
-        // Without a position, a repetition after a lost reply could add the inputs twice.
-        for chunk in chunks {
-            total_jobs = connection.append_inputs(&action_id, to_json(&&inputs[chunk])).await?;
-        }
-    }
-    let jobs_created = inputs.len() as u64;
+        None => target.add(&action_id, &[]).await?,
+    };
     let data = ActionExtended { action_id, jobs_created, total_jobs };
     output.show("action.add", &data, |data| {
         let added = counted(jobs_created, "input is", "inputs are");

@@ -2,16 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
-use agenix_protocol::{byte_escape::encode, documents::parse};
+use agenix_protocol::documents::parse;
 use clap::Args;
 use serde_json::{json, value::RawValue};
 
-use super::read;
+use super::{line_inputs::LineInputs, read};
 use crate::{
     error::{CliError, Result},
     output::OutputFormat,
-    util::text::CRLF_HELP,
 };
+
+/// Maximum number of lines of an action that agx submits as a whole, because they are in memory.
+const MAX_LINES: usize = 10_000_000;
+/// Maximum number of bytes of these inputs.
+const MAX_BYTES: usize = 1024 * 1024 * 1024;
 
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("source")))]
@@ -37,18 +41,21 @@ pub(super) fn inputs(args: &InputFiles, output: OutputFormat) -> Result<Option<V
     args.lines.as_ref().map(|file| lines(file, &args.field, output)).transpose()
 }
 
-/// Reads one input from each line of a file.
-pub(super) fn lines(file: &Path, field: &str, output: OutputFormat) -> Result<Vec<Box<RawValue>>> {
-    let bytes = read(file)?;
-    let bytes = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
-    if bytes.is_empty() {
-        return Ok(Vec::new());
+/// Reads one input from each line of a file to its end.
+fn lines(file: &Path, field: &str, output: OutputFormat) -> Result<Vec<Box<RawValue>>> {
+    let (mut lines, mut inputs, mut bytes) = (LineInputs::open(file, field, output)?, Vec::new(), 0);
+    while let Some(next) = lines.next_inputs()? {
+        bytes += next.iter().map(|input| input.get().len()).sum::<usize>();
+        inputs.extend(next);
+        if inputs.len() > MAX_LINES || bytes > MAX_BYTES {
+            return Err(CliError::usage(
+                format!("{} has more than {MAX_LINES} lines or 1 GiB of inputs", file.display()),
+                "submit the action with --open and without inputs, then give the lines to `agx action add`, \
+                 which sends them as they come",
+            ));
+        }
     }
-    if bytes.ends_with(b"\r") || bytes.windows(2).any(|pair| pair == b"\r\n") {
-        output.note(&format!("agx: a line of {} ends with \\r: {CRLF_HELP}", file.display()));
-    }
-    let lines = bytes.split(|&byte| byte == b'\n');
-    lines.map(|line| input(field, &encode(line))).collect()
+    Ok(inputs)
 }
 
 /// Parses a JSON array of objects, or consecutive objects as of `jq -c`.

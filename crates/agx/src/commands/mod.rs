@@ -17,6 +17,7 @@ pub(crate) mod doctor;
 pub(crate) mod job;
 pub(crate) mod key;
 mod labels;
+mod line_inputs;
 pub(crate) mod logs;
 pub(crate) mod map;
 pub(crate) mod map_args;
@@ -54,7 +55,10 @@ pub(crate) mod up;
 pub(crate) mod worker;
 pub(crate) mod workflow;
 
-use std::{io::Read, path::Path};
+use std::{
+    io::{self, Read},
+    path::Path,
+};
 
 use agenix_protocol::{documents::ActionStatus, ids::ActionId};
 use agenix_shell::Refusal;
@@ -82,18 +86,19 @@ fn read(file: &Path) -> Result<Vec<u8>> {
     } else {
         std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut bytes))
     };
-    let failed = |error| {
-        CliError::usage(
-            format!("cannot read {}: {error}", file.display()),
-            "give a file that can be read, or - for stdin",
-        )
-    };
-    read.map_err(failed)?;
+    read.map_err(|error| unreadable(file, &error))?;
     match without_mark(&bytes) {
         Ok(text) if text.len() == bytes.len() => Ok(bytes),
         Ok(text) => Ok(text.to_vec()),
         Err(encoding) => Err(not_utf_8(file, encoding)),
     }
+}
+
+fn unreadable(file: &Path, error: &io::Error) -> CliError {
+    CliError::usage(
+        format!("cannot read {}: {error}", file.display()),
+        "give a file that can be read, or - for stdin",
+    )
 }
 
 /// Returns an error, and with it exit code 1, if a job of the ended action did not complete.
