@@ -16,7 +16,7 @@ use secrecy::SecretString;
 
 use crate::{
     error::{CliError, Result},
-    profiles::{ServerProfile, UserDir},
+    profiles::{LOCAL, ServerProfile, UserDir},
     util::{path_text::PathText, printable::one_line, text::any_bytes},
 };
 
@@ -97,6 +97,16 @@ impl ConnectionArgs {
         let is_given =
             matches!(selection, ServerSelection::Address(_)) || stored_profile(&selection)?.is_some();
         if is_given { self.server().map(Some) } else { Ok(None) }
+    }
+
+    /// Returns true if no option and no variable selects a server, and the default profile is that
+    /// of `agx up`.
+    pub(crate) fn is_default_of_up(&self) -> Result<bool> {
+        if self.selection()? != ServerSelection::None {
+            return Ok(false);
+        }
+        let (profiles, _) = UserDir::find()?.readable_profiles()?;
+        Ok(profiles.current.as_deref() == Some(LOCAL))
     }
 
     /// Connects to the server that is given, or to one at the default address. Returns the address,

@@ -99,6 +99,28 @@ fn up_and_profiles_work_below_a_directory_in_any_encoding() {
 }
 
 #[test]
+fn commands_in_tasks_wait_for_no_slot_of_their_own_worker() {
+    let lab = Lab::on_files();
+    let _up = up(&lab);
+    let program = lab.bin().join("agx").display().to_string();
+    for command in ["map -- echo \"$2\" ::: x", "run -- echo \"$2\""] {
+        // The outer jobs hold both slots.
+        let script = format!("\"$1\" {command} 2> \"err-$2\"");
+        let args = ["map", "-k", "--timeout", "100", "--", "sh", "-c", &script, "sh", &program, "{}"];
+        let expected = if command.starts_with("map") { "a x\nb x\n" } else { "a\nb\n" };
+        assert_eq!(agx(&lab, &[&args[..], &[":::", "a", "b"][..]].concat()).expect(0).out, expected);
+        let note = std::fs::read_to_string(lab.path().join("err-a")).unwrap();
+        assert!(note.contains("as with --local") && note.contains("--profile local"), "{note}");
+    }
+    let plans = agx(&lab, &["plan", "list"]).expect(0).out;
+    assert_eq!(plans.lines().count(), 2, "the inner commands ran elsewhere: {plans}");
+    let script = "\"$1\" --profile local map --dry-run -- echo ::: x";
+    let named = ["map", "--", "sh", "-c", script, "sh", &program, ":::", "a"];
+    let named = agx(&lab, &named).expect(0);
+    assert!(!named.err.contains("as with --local"), "{}", named.err);
+}
+
+#[test]
 fn killed_program_is_started_again() {
     let lab = Lab::on_files();
     let _up = up(&lab);

@@ -11,6 +11,7 @@ use agenix_shell::Programs;
 use sha2::{Digest, Sha256};
 
 use crate::{
+    connection_args::ConnectionArgs,
     error::{CliError, Result},
     output::OutputFormat,
     util::duration::MAX_LIMIT_SECS,
@@ -19,6 +20,31 @@ use crate::{
 /// Timeout of a task without a time limit. Every task of a plan needs a timeout, so "none" is a
 /// hundred years.
 pub(super) const NO_TIMEOUT_SECS: u64 = MAX_LIMIT_SECS;
+
+/// Environment variable that agw sets for each task.
+const TASK: &str = "AGW_RUN";
+
+/// Returns the server for the jobs of a command, or `None` if agx starts its own: without a server,
+/// with `--local`, and in a task if only the default profile of `agx up` names a server. There, the
+/// jobs could wait forever for slots that tasks such as this one hold. If `names_workers` is true,
+/// an option selects workers, which only a server has.
+pub(super) fn server_for_jobs(
+    server: &ConnectionArgs,
+    is_local: bool,
+    names_workers: bool,
+    output: OutputFormat,
+) -> Result<Option<Server>> {
+    let given = if is_local { None } else { server.given()? };
+    let is_in_task = || std::env::var_os(TASK).is_some_and(|value| !value.is_empty());
+    if given.is_none() || names_workers || !is_in_task() || !server.is_default_of_up()? {
+        return Ok(given);
+    }
+    output.note(
+        "agx: this command is a task of a worker, which may hold the slot that its jobs would wait for: agx starts an agq and a \
+         worker for it, as with --local; --profile local uses those of `agx up`",
+    );
+    Ok(None)
+}
 
 /// Returns true if the workers of the server seem to be on this machine.
 fn is_here(server: &Server) -> bool {

@@ -10,7 +10,7 @@ use agenix_protocol::{
 use tokio::sync::watch;
 
 use super::{
-    command_plan::{cwd, identified, ignore_queue, permitted_programs, set_cwd},
+    command_plan::{cwd, identified, ignore_queue, permitted_programs, server_for_jobs, set_cwd},
     labels::labels,
     map_args::MapArgs,
     map_joblog,
@@ -47,7 +47,7 @@ pub(crate) async fn run(server: &ConnectionArgs, mut args: MapArgs, output: Outp
         return Err(CliError::usage("--line-buffer and --ungroup print text", help));
     }
     let (words, sources, columns) = sources(&mut args)?;
-    let given = if args.local { Ok(None) } else { server.given() };
+    let given = server_for_jobs(server, args.local, args.queue.is_some(), output);
     let mut pipeline = read(&words, &args, (sources.count(), &columns), permitted_programs(&given))?;
     check_sandbox(&pipeline.tasks, &args.sandbox.profile)?;
     if let Ok(Some(_)) = &given {

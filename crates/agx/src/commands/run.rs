@@ -14,7 +14,9 @@ use serde_json::{json, value::RawValue};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    command_plan::{NO_TIMEOUT_SECS, cwd, identified, ignore_queue, permitted_programs, set_cwd},
+    command_plan::{
+        NO_TIMEOUT_SECS, cwd, identified, ignore_queue, permitted_programs, server_for_jobs, set_cwd,
+    },
     labels::{Label, labels, parse_label},
     new_id,
     programs::{check_programs, check_sandbox, check_workers, required_tags},
@@ -113,7 +115,8 @@ pub(crate) async fn run(server: &ConnectionArgs, args: RunArgs, output: OutputFo
 }
 
 async fn run_job(server: &ConnectionArgs, mut args: RunArgs, output: OutputFormat) -> Result<()> {
-    let given = if args.local { Ok(None) } else { server.given() };
+    let names_workers = args.on.is_some() || !args.tag.is_empty();
+    let given = server_for_jobs(server, args.local, names_workers, output);
     let programs = permitted_programs(&given);
     let given = given?;
     if given.is_some() {
