@@ -11,6 +11,7 @@ use std::{
 };
 
 use agenix_protocol::byte_escape::{decode_os, encode_os};
+use rustix::fs::{Access, access};
 use tracing::warn;
 
 use crate::exec::stages::StageCommand;
@@ -134,8 +135,16 @@ fn programs_in(directory: &Path) -> Vec<(String, PathBuf)> {
     entries.flatten().map(named).filter(|(_, path)| is_program(path)).collect()
 }
 
+/// Returns true if `path` is a file that this user may execute. As in a shell, any other file hides
+/// no program of the same name in a later directory.
 fn is_program(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    let Ok(found) = std::fs::metadata(path) else { return false };
+    match found.permissions().mode() & 0o111 {
+        0 => false,
+        // Most programs are for all users, and need no further system call.
+        0o111 => found.is_file(),
+        _ => found.is_file() && access(path, Access::EXEC_OK).is_ok(),
+    }
 }
 
 /// Returns the reason why a worker does not run the program `name`, and what to do.
@@ -178,6 +187,22 @@ mod tests {
         assert_eq!(narrowed.path("sort"), Some(dir.path().join("sort").as_path()));
         assert_eq!((narrowed.path("agx-ocr"), narrowed.path("jq")), (None, None));
         assert_eq!(narrowed.missing, ["jq"]);
+    }
+
+    #[test]
+    fn programs_that_this_user_may_not_execute_hide_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let [first, second] = ["first", "second"].map(|name| dir.path().join(name));
+        for (directory, mode) in [(&first, 0o655), (&second, 0o755)] {
+            fs::create_dir(directory).unwrap();
+            fs::write(directory.join("tool"), "").unwrap();
+            // The owner of a file with the mode 655 may not execute it, unless the owner is root.
+            fs::set_permissions(directory.join("tool"), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let path = std::env::join_paths([&first, &second]).unwrap();
+        let found = OfferedPrograms::find(&path, None);
+        let expected = if rustix::process::geteuid().is_root() { first } else { second };
+        assert_eq!(found.path("tool"), Some(expected.join("tool").as_path()));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, ffi::OsStr, os::unix::fs::PermissionsExt, path::Path};
 
 use agenix_protocol::byte_escape::encode_os;
+use rustix::fs::{Access, access};
 
 /// Minimum similarity of a suggestion, from 0 to 1.
 const ALIKE: f64 = 0.8;
@@ -14,9 +15,15 @@ pub(crate) fn on(path: &OsStr) -> BTreeSet<String> {
     entries.filter(|entry| is_program(&entry.path())).map(|entry| encode_os(&entry.file_name())).collect()
 }
 
-/// Returns true if `path` is a file that a user may execute. Follows symbolic links.
+/// Returns true if `path` is a file that this user may execute. Follows symbolic links.
 pub(crate) fn is_program(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    let Ok(found) = std::fs::metadata(path) else { return false };
+    match found.permissions().mode() & 0o111 {
+        0 => false,
+        // Most programs are for all users, and need no further system call.
+        0o111 => found.is_file(),
+        _ => found.is_file() && access(path, Access::EXEC_OK).is_ok(),
+    }
 }
 
 /// Returns the name most similar to `name`, if any is similar enough.
@@ -28,7 +35,9 @@ pub(crate) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> O
 
 #[cfg(test)]
 mod tests {
-    use super::{nearest, on};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::{is_program, nearest, on};
 
     #[test]
     fn nearest_finds_a_typo() {
@@ -36,6 +45,20 @@ mod tests {
         let of = |name| nearest(name, names.into_iter());
         assert_eq!([of("sortt"), of("gerp"), of("sha1sm")], [Some("sort"), Some("grep"), Some("sha1sum")]);
         assert_eq!([of("ffmpeg"), of("")], [None, None]);
+    }
+
+    #[test]
+    fn path_lookup_finds_only_files_that_this_user_may_execute() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tool");
+        std::fs::write(&file, "").unwrap();
+        let may_execute = |mode| {
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            is_program(&file)
+        };
+        assert_eq!([0o755, 0o700, 0o644].map(may_execute), [true, true, false]);
+        // Others may execute it, and its owner may not, unless the owner is root.
+        assert_eq!(may_execute(0o655), rustix::process::geteuid().is_root());
     }
 
     #[test]
