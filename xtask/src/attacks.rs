@@ -11,9 +11,9 @@ use agenix_harness::{
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-/// Environment variable of the story with the file of its report.
+/// Environment variable of the test with the file of its report.
 const REPORT: &str = "AGENIX_ATTACKS";
-/// Columns of the table: how the story calls the sandbox, and the width.
+/// Columns of the table: how the test calls the sandbox, and the width.
 const COLUMNS: [(&str, usize); 4] =
     [("outside", 10), ("all mechanisms", 36), ("without namespaces", 36), ("without Landlock", 18)];
 const NAME_WIDTH: usize = 64;
@@ -25,7 +25,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     tools::cargo_tool(&mut report, "nextest")?;
     let bin = binaries::build_debug()?;
     let lines = tempfile::NamedTempFile::new()?;
-    let mut tests = cargo(&["nextest", "run", "--workspace", "--all-features", "--test", "stories"]);
+    let mut tests = cargo(&["nextest", "run", "--workspace", "--all-features", "--test", "end_to_end"]);
     tests.args(["--locked", "--no-fail-fast", "-E", "test(/^attacks::/)"]);
     let tested = must(tests.env("AGENIX_BIN", bin).env(REPORT, lines.path()));
     let attacks = parse(&fs::read_to_string(lines.path())?)?;

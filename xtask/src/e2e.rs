@@ -15,16 +15,16 @@ pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
     let mut report = RunReport::default();
     let bin = binaries::build()?;
     binaries::build_fixtures()?;
-    let stories = Stories { bin: &bin, profile: "dev", filter };
-    report.step("end-to-end tests", |report| on_redb(report, stories))?;
-    report.step("end-to-end tests on PostgreSQL", |report| on_postgres(report, stories))?;
+    let tests = EndToEndTests { bin: &bin, profile: "dev", filter };
+    report.step("end-to-end tests", |report| on_redb(report, tests))?;
+    report.step("end-to-end tests on PostgreSQL", |report| on_postgres(report, tests))?;
     report.print();
     Ok(())
 }
 
 /// End-to-end tests to run.
 #[derive(Clone, Copy)]
-pub(crate) struct Stories<'s> {
+pub(crate) struct EndToEndTests<'s> {
     /// Directory of the programs under test.
     pub(crate) bin: &'s Path,
     /// Profile with which cargo builds the tests themselves.
@@ -53,25 +53,25 @@ const WITHOUT_STORE: &str = "test(/^(ask|attacks|audit_chain|gigabyte|json|log_l
 pub(crate) const IN_VM: &str = "sandboxed_jobs::control_groups::";
 
 /// Runs the tests on redb, and the tests of several nodes.
-pub(crate) fn on_redb(report: &mut RunReport, stories: Stories<'_>) -> anyhow::Result<()> {
+pub(crate) fn on_redb(report: &mut RunReport, tests: EndToEndTests<'_>) -> anyhow::Result<()> {
     let cluster = tools::postgres(report);
     let nodes = if cluster.is_some() { "none()" } else { NODES };
     let browser = if tools::browser(report) { "none()" } else { BROWSER };
     let pooler = if tools::pooler(report) { "none()" } else { POOLER };
     let excluded = format!("{nodes} | {browser} | {pooler}");
-    must(&mut nextest(report, stories, &excluded, cluster.as_ref())?)
+    must(&mut nextest(report, tests, &excluded, cluster.as_ref())?)
 }
 
 /// Runs the tests on PostgreSQL, without those that do not depend on the store.
-pub(crate) fn on_postgres(report: &mut RunReport, stories: Stories<'_>) -> anyhow::Result<()> {
+pub(crate) fn on_postgres(report: &mut RunReport, tests: EndToEndTests<'_>) -> anyhow::Result<()> {
     let Some(cluster) = tools::postgres(report) else { return Ok(()) };
     let excluded = format!("{NODES} | {DATA_FILES} | {WITHOUT_STORE} | {BROWSER}");
-    must(nextest(report, stories, &excluded, Some(&cluster))?.env("AGENIX_STORE", "postgres"))
+    must(nextest(report, tests, &excluded, Some(&cluster))?.env("AGENIX_STORE", "postgres"))
 }
 
 fn nextest(
     report: &mut RunReport,
-    Stories { bin, profile, filter }: Stories<'_>,
+    EndToEndTests { bin, profile, filter }: EndToEndTests<'_>,
     excluded: &str,
     cluster: Option<&Postgres>,
 ) -> anyhow::Result<Command> {
@@ -79,7 +79,7 @@ fn nextest(
     let tools = tools::real_clients(report)?;
     let bucket = if tools::s3_server(report, &tools) { "none()" } else { BUCKET };
     let mut nextest =
-        cargo(&["nextest", "run", "--workspace", "--all-features", "--test", "stories", "--locked"]);
+        cargo(&["nextest", "run", "--workspace", "--all-features", "--test", "end_to_end", "--locked"]);
     nextest.args(["--cargo-profile", profile, "--no-fail-fast", "--no-tests=pass"]);
     // A test waits for half of its time.
     let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);

@@ -16,7 +16,7 @@ use agenix_harness::{
 
 use crate::{
     dist,
-    e2e::{self, Stories},
+    e2e::{self, EndToEndTests},
     simulate, tidy, vm,
 };
 
@@ -59,7 +59,7 @@ fn unit_tests(report: &mut RunReport) -> anyhow::Result<()> {
         }
         let cluster = tools::postgres(report);
         // `--exclude` would select other features of dependencies, which were then built once more.
-        let mut excluded = "binary(stories)".to_owned();
+        let mut excluded = "binary(end_to_end)".to_owned();
         if cluster.is_none() {
             excluded += " | test(on_postgres) | test(/^store::postgres::/)";
         }
@@ -94,10 +94,10 @@ fn simulations(report: &mut RunReport, bin: &Path) -> anyhow::Result<()> {
 }
 
 fn end_to_end_tests(report: &mut RunReport, bin: &Path) -> anyhow::Result<()> {
-    let stories = Stories { bin, profile: CHECKED, filter: None };
-    report.step("end-to-end tests", |report| e2e::on_redb(report, stories))?;
-    report.step("end-to-end tests on PostgreSQL", |report| e2e::on_postgres(report, stories))?;
-    let in_vm = Stories { filter: Some(e2e::IN_VM), ..stories };
+    let tests = EndToEndTests { bin, profile: CHECKED, filter: None };
+    report.step("end-to-end tests", |report| e2e::on_redb(report, tests))?;
+    report.step("end-to-end tests on PostgreSQL", |report| e2e::on_postgres(report, tests))?;
+    let in_vm = EndToEndTests { filter: Some(e2e::IN_VM), ..tests };
     report.step("control groups in a virtual machine", |report| vm::test(report, in_vm))?;
     report.step("the Debian package under systemd", |report| dist::test(report, bin))
 }

@@ -17,7 +17,7 @@ use agenix_harness::{
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::e2e::{IN_VM, Stories};
+use crate::e2e::{EndToEndTests, IN_VM};
 
 /// Name in the report for machines that cannot start a virtual machine.
 const WHAT: &str = "tests in a virtual machine";
@@ -30,14 +30,14 @@ const FILE_SERVER: &str = "/usr/lib/qemu/virtiofsd";
 pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
     let mut report = RunReport::default();
     let bin = binaries::build_debug()?;
-    let stories = Stories { bin: &bin, profile: "dev", filter: Some(filter.unwrap_or(IN_VM)) };
-    test(&mut report, stories)?;
+    let tests = EndToEndTests { bin: &bin, profile: "dev", filter: Some(filter.unwrap_or(IN_VM)) };
+    test(&mut report, tests)?;
     report.print();
     Ok(())
 }
 
 /// Runs tests in a virtual machine, if one can start.
-pub(crate) fn test(report: &mut RunReport, stories: Stories<'_>) -> anyhow::Result<()> {
+pub(crate) fn test(report: &mut RunReport, tests: EndToEndTests<'_>) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         report.skip(WHAT, "only root can give its files to a virtual machine");
         return Ok(());
@@ -60,7 +60,7 @@ pub(crate) fn test(report: &mut RunReport, stories: Stories<'_>) -> anyhow::Resu
         return Ok(());
     }
     let program = kernel.join("program");
-    fs::write(&program, program_text(stories)?)?;
+    fs::write(&program, program_text(tests)?)?;
     fs::set_permissions(&program, Permissions::from_mode(0o755))?;
     let status = Command::new(scripts.join("run")).args([kernel, program]).status()?;
     match status.code() {
@@ -74,34 +74,34 @@ pub(crate) fn test(report: &mut RunReport, stories: Stories<'_>) -> anyhow::Resu
 }
 
 /// Returns the first program of the virtual machine, which runs the tests and ends the machine.
-fn program_text(stories: Stories<'_>) -> anyhow::Result<String> {
-    let tests = tests_program(stories.profile)?;
+fn program_text(selected: EndToEndTests<'_>) -> anyhow::Result<String> {
+    let program = tests_program(selected.profile)?;
     let path = std::env::var("PATH").context("PATH is not set")?;
     Ok(format!(
         "#!/bin/sh\n\
          export HOME=/root PATH='{path}' AGENIX_BIN='{bin}'\n\
          cd '{tests_dir}'\n\
          echo started\n\
-         '{tests}' --test-threads 2 {filter} && echo passed\n\
+         '{program}' --test-threads 2 {filter} && echo passed\n\
          echo o > /proc/sysrq-trigger\n\
          sleep 60\n",
-        bin = stories.bin.display(),
+        bin = selected.bin.display(),
         tests_dir = root().join("tests").display(),
-        tests = tests.display(),
-        filter = stories.filter.unwrap_or_default(),
+        program = program.display(),
+        filter = selected.filter.unwrap_or_default(),
     ))
 }
 
 /// Builds the program of the end-to-end tests, and returns its path.
 fn tests_program(profile: &str) -> anyhow::Result<PathBuf> {
     let mut build =
-        cargo(&["test", "--no-run", "--workspace", "--all-features", "--test", "stories", "--locked"]);
+        cargo(&["test", "--no-run", "--workspace", "--all-features", "--test", "end_to_end", "--locked"]);
     build.args(["--profile", profile, "--message-format", "json"]);
     let output = build.stderr(std::process::Stdio::inherit()).output()?;
     let messages = String::from_utf8(output.stdout)?;
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut programs = messages.filter_map(|message| {
-        let is_tests = message["target"]["name"] == "stories";
+        let is_tests = message["target"]["name"] == "end_to_end";
         message["executable"].as_str().filter(|_| is_tests).map(PathBuf::from)
     });
     programs.next().context("cargo names no program of the end-to-end tests")

@@ -92,8 +92,8 @@ impl DifferentialArgs {
         let (mut compared, mut failed, mut wavered) = (0, 0, 0);
         for seed in self.first..self.first + self.seeds {
             let script = SeedScript { seed, steps: self.steps, only: None };
-            let mut story = Vec::new();
-            let mut compare = || differential::compare(&script, &image, &self.store, &mut story);
+            let mut event_log = Vec::new();
+            let mut compare = || differential::compare(&script, &image, &self.store, &mut event_log);
             // PostgreSQL has threads of its own, so it may execute two requests of the same moment
             // in the other order, which no guarantee excludes. An error in agq happens again.
             let again = compare().or_else(|SeedFailure { message, .. }| {
@@ -106,7 +106,7 @@ impl DifferentialArgs {
                 Err(SeedFailure { message, .. }) => {
                     failed += 1;
                     say(&format!("\nseed {seed} fails: {message}"));
-                    story.iter().for_each(|line| say(&format!("  {line}")));
+                    event_log.iter().for_each(|line| say(&format!("  {line}")));
                     say(&format!(
                         "run it again with\n  cargo xtask simulate --differential --first {seed} --seeds 1\n"
                     ));
@@ -254,7 +254,7 @@ impl SeedArgs {
     }
 }
 
-/// Runs a script, and prints its story if it fails. Returns true if it passes.
+/// Runs a script, and prints its event log if it fails. Returns true if it passes.
 fn tell(script: &SeedScript, image: &[u8]) -> bool {
     let outcome = script.run(image, true);
     let Some(failure) = &outcome.failure else {
@@ -263,7 +263,7 @@ fn tell(script: &SeedScript, image: &[u8]) -> bool {
     };
     let place = failure.step.map_or_else(|| "at the end".to_owned(), |step| format!("in step {step}"));
     say(&format!("\nseed {} fails {place}: {}", script.seed, failure.message));
-    outcome.story.iter().for_each(|line| say(&format!("  {line}")));
+    outcome.event_log.iter().for_each(|line| say(&format!("  {line}")));
     say(&format!("run it again with\n  {}\n", script.command()));
     false
 }

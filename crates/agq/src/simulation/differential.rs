@@ -43,17 +43,17 @@ const OWN: [&str; 1] = ["INFO"];
 /// Runs a seed without faults on redb, and then on the PostgreSQL at `url`, whose content is
 /// deleted.
 ///
-/// Returns the number of compared replies. `story` gets the events on redb.
+/// Returns the number of compared replies. `event_log` gets the events on redb.
 pub(super) fn compare(
     script: &SeedScript,
     image: &[u8],
     url: &str,
-    story: &mut Vec<String>,
+    event_log: &mut Vec<String>,
 ) -> Result<usize, SeedFailure> {
     let at = |step| move |message| SeedFailure { step, message };
     let mut world = World::orderly(script.seed, image, true).map_err(at(Some(0)))?;
     let played = script.play(&mut world);
-    *story = world.story.take().unwrap_or_default();
+    *event_log = world.event_log.take().unwrap_or_default();
     played?;
     let (settings, time) = (world.settings.clone(), SimulatedTime::new(world.time_seed));
     let operations = world.operations.take().unwrap_or_default().all;

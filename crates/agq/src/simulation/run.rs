@@ -30,7 +30,7 @@ pub(super) struct SeedOutcome {
     /// Hash of the events. It is equal for equal scripts.
     pub(super) trace: u64,
     pub(super) failure: Option<SeedFailure>,
-    pub(super) story: Vec<String>,
+    pub(super) event_log: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -49,9 +49,9 @@ pub(super) fn new_database() -> anyhow::Result<Vec<u8>> {
 }
 
 impl SeedScript {
-    /// Executes the steps. If `tells` is true, the outcome has the story.
-    pub(super) fn run(&self, image: &[u8], with_story: bool) -> SeedOutcome {
-        let mut world = match World::new(self.seed, image, with_story) {
+    /// Executes the steps. If `tells` is true, the outcome has the event log.
+    pub(super) fn run(&self, image: &[u8], with_event_log: bool) -> SeedOutcome {
+        let mut world = match World::new(self.seed, image, with_event_log) {
             Ok(world) => world,
             Err(message) => {
                 let failure = Some(SeedFailure { step: Some(0), message });
@@ -59,13 +59,13 @@ impl SeedScript {
                     counts: SimulationMetrics::default(),
                     trace: 0,
                     failure,
-                    story: Vec::new(),
+                    event_log: Vec::new(),
                 };
             }
         };
         let failure = self.play(&mut world).err();
         let (counts, trace) = (world.counts, world.trace());
-        SeedOutcome { counts, trace, failure, story: world.story.take().unwrap_or_default() }
+        SeedOutcome { counts, trace, failure, event_log: world.event_log.take().unwrap_or_default() }
     }
 
     pub(super) fn play(&self, world: &mut World) -> Result<(), SeedFailure> {

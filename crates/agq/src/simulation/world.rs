@@ -114,14 +114,14 @@ pub(super) struct World {
     /// Expectations before each batch, if the disk is recorded.
     promised: Option<Vec<Expectations>>,
     /// Log of the world, if it is wanted.
-    pub(super) story: Option<Vec<String>>,
+    pub(super) event_log: Option<Vec<String>>,
     pub(super) operations: Option<OperationLog>,
     pub(super) time_seed: u64,
 }
 
 impl World {
-    pub(super) fn new(seed: u64, image: &[u8], with_story: bool) -> Result<Self, String> {
-        let mut world = Self::before(seed, image, with_story)?;
+    pub(super) fn new(seed: u64, image: &[u8], with_event_log: bool) -> Result<Self, String> {
+        let mut world = Self::before(seed, image, with_event_log)?;
         world.start()?;
         Ok(world)
     }
@@ -137,7 +137,7 @@ impl World {
         Ok(world)
     }
 
-    fn before(seed: u64, image: &[u8], with_story: bool) -> Result<Self, String> {
+    fn before(seed: u64, image: &[u8], with_event_log: bool) -> Result<Self, String> {
         log::begin(seed);
         let mut rng = Rng::with_seed(seed);
         let mut settings = config::default_settings().map_err(|error| error.to_string())?;
@@ -173,7 +173,7 @@ impl World {
             counts: SimulationMetrics::default(),
             trace: DefaultHasher::new(),
             promised: None,
-            story: with_story.then(Vec::new),
+            event_log: with_event_log.then(Vec::new),
             operations: None,
         };
         for name in [Some("w0"), Some("w1"), Some("w2"), None] {
@@ -184,8 +184,8 @@ impl World {
     }
 
     /// Returns a recorded world without faults, in which one operation follows the other.
-    pub(super) fn orderly(seed: u64, image: &[u8], with_story: bool) -> Result<Self, String> {
-        let mut world = Self::before(seed, image, with_story)?;
+    pub(super) fn orderly(seed: u64, image: &[u8], with_event_log: bool) -> Result<Self, String> {
+        let mut world = Self::before(seed, image, with_event_log)?;
         world.is_calm = true;
         (world.budgets, world.user) = (BudgetTerms::default(), budgets::user(false));
         world.start()?;
@@ -219,8 +219,8 @@ impl World {
     }
 
     pub(super) fn tell(&mut self, line: impl FnOnce() -> String) {
-        if let Some(story) = &mut self.story {
-            story.push(line());
+        if let Some(event_log) = &mut self.event_log {
+            event_log.push(line());
         }
     }
 

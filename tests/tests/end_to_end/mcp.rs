@@ -206,7 +206,7 @@ fn http_needs_the_key_and_refuses_other_sites_and_other_hosts() {
         "arguments": {"pipeline": "echo over http", "wait_secs": 45},
         "_meta": {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientInfo": {"name": "story", "version": "1"},
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
             "io.modelcontextprotocol/clientCapabilities": {},
         },
     }});

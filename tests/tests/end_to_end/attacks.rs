@@ -25,7 +25,7 @@ use self::{
     targets::DirectorySnapshot,
 };
 
-/// Attacks that other stories of this crate try: the number, the attack, the story, its file and
+/// Attacks that other tests of this crate try: the number, the attack, the test, its file and
 /// its test.
 const ELSEWHERE: [(u8, &str, &str, &str, &str); 3] = [
     (
@@ -51,7 +51,7 @@ const ELSEWHERE: [(u8, &str, &str, &str, &str); 3] = [
     ),
 ];
 
-/// Numbers of the threat model that this story tries.
+/// Numbers of the threat model that this test tries.
 const NUMBERS: [u8; 40] = [
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28,
     29, 30, 31, 32, 33, 34, 35, 36, 39, 40, 44, 45,
@@ -74,8 +74,8 @@ fn attacks(facts: AttackConditions) -> Vec<AttackCase> {
 #[test]
 fn attacks_with_all_mechanisms_are_stopped() {
     attack(SceneRegime::All);
-    for (number, attack, story, ..) in ELSEWHERE {
-        let outcome = format!("in the story {story}");
+    for (number, attack, test, ..) in ELSEWHERE {
+        let outcome = format!("in the test {test}");
         report::append((number, attack), (SceneRegime::All.word(), ""), (&outcome, false));
     }
 }

@@ -45,7 +45,7 @@ impl McpSession {
         self.next += 1;
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientInfo": {"name": "story", "version": "1"},
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
             "io.modelcontextprotocol/clientCapabilities": self.capabilities,
         });
         let request = json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params});
