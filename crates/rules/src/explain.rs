@@ -45,7 +45,7 @@ impl Candidate {
 /// those that offer most of the quantities.
 pub fn nearest(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates.sort_by_key(|candidate| {
-        let is_dead = candidate.worker.standing == Liveness::Dead;
+        let is_dead = candidate.worker.liveness == Liveness::Dead;
         let has_no_room = !candidate.has_room();
         (is_dead, candidate.missing.len(), candidate.shortfall, !candidate.worker.wants_jobs(), has_no_room)
     });
@@ -107,7 +107,7 @@ fn reached(key: &str, active: u64, most: u64) -> String {
 }
 
 fn available(queue: &str, ahead: u64, nearest: &[Candidate]) -> String {
-    let live = || nearest.iter().filter(|candidate| candidate.worker.standing == Liveness::Active);
+    let live = || nearest.iter().filter(|candidate| candidate.worker.liveness == Liveness::Active);
     let able = || live().filter(|candidate| candidate.could_run());
     if live().next().is_none() {
         return "There is no worker.".into();

@@ -293,7 +293,7 @@ pub fn flagged(known: &Worker) -> Worker {
 
 /// Returns true if the worker is not dead.
 pub fn is_alive(worker: &Worker) -> bool {
-    worker.standing == Liveness::Active
+    worker.liveness == Liveness::Active
 }
 
 /// Returns true if a worker has been silent for longer than `timeout_ms`, or longer than its own
@@ -305,7 +305,7 @@ pub fn is_silent(worker: &Worker, now: Timestamp, listening_since: Timestamp, ti
     let timeout_ms = worker.silence_ms.unwrap_or(timeout_ms);
     let seen = Some(worker.last_seen_at).filter(|seen| seen.ms_since(now) <= timeout_ms);
     let last_sign = seen.unwrap_or_default().max(listening_since);
-    worker.standing == Liveness::Active && now.ms_since(last_sign) > timeout_ms
+    worker.liveness == Liveness::Active && now.ms_since(last_sign) > timeout_ms
 }
 
 /// Lets an OJS worker that has only fetched be silent for `lease_ms`, the lease of a job that it
