@@ -6,6 +6,7 @@ use agenix_rules::rejection::Rejection;
 #[test]
 fn rejections_have_the_kind_that_clients_expect() {
     let halt = "now,fail=1".parse().unwrap();
+    let full = Rejection::QueueFull { queue: "q".into(), depth: 1, bound: 1 };
     let decided =
         |how: &str| Rejection::ApprovalDecided { plan_id: "p".parse().unwrap(), how: how.to_owned() };
     for (rejection, kind) in [
@@ -16,6 +17,7 @@ fn rejections_have_the_kind_that_clients_expect() {
         (Rejection::InvalidAction("inputs[0] is not an object".into()), ErrorKind::InvalidInput),
         (Rejection::InvalidAction("inputs is missing".into()), ErrorKind::InvalidAction),
         (Rejection::TooManyInputs(1), ErrorKind::TooManyInputs),
+        (full, ErrorKind::QueueFull),
         (Rejection::ActionExists("a".parse().unwrap()), ErrorKind::ActionExists),
         (Rejection::ActionNotFound("a".parse().unwrap()), ErrorKind::ActionNotFound),
         (Rejection::ActionHalted { action_id: "a".parse().unwrap(), halt }, ErrorKind::ActionHalted),
