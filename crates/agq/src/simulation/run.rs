@@ -49,7 +49,7 @@ pub(super) fn new_database() -> anyhow::Result<Vec<u8>> {
 }
 
 impl SeedScript {
-    /// Executes the steps. If `tells` is true, the outcome has the event log.
+    /// Executes the steps. The outcome has the event log if `with_event_log` is true.
     pub(super) fn run(&self, image: &[u8], with_event_log: bool) -> SeedOutcome {
         let mut world = match World::new(self.seed, image, with_event_log) {
             Ok(world) => world,
