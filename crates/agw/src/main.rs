@@ -279,9 +279,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     }
     let (tools, units) = programs.split();
     let spool = Spool::new(&config.spool_dir());
-    if let Err(error) = spool.file() {
-        bail!("{error}; choose another --spool-dir");
-    }
+    spool.file().map_err(|error| anyhow!("{error}; choose another --spool-dir"))?;
     let mut registration = config.registration(tools, units)?;
     let open_file_limit =
         OpenFileLimit::claim(registration.max_concurrent_jobs).map_err(anyhow::Error::msg)?;
@@ -314,7 +312,6 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     if let Some(profile) = admission.profile() {
         check_profile(profile, sandboxes.as_deref())?;
     }
-    let admission = Arc::new(admission);
     let (allowed, has_paths) = (config.tools.clone(), config.has_paths());
     let search = CapabilitySearch { path, allowed, has_paths, sandboxes: sandboxes.clone() };
     registration.sandbox = sandboxes.as_ref().map(|sandboxes| sandboxes.registration());
@@ -334,7 +331,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
         unwritten_inputs: UnwrittenInputs::default(),
         processor_limit: None,
         sandboxes,
-        admission,
+        admission: Arc::new(admission),
         secrets,
         provenance,
         memory_bounds,
