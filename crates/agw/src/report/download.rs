@@ -213,7 +213,7 @@ mod tests {
         CancelToken, DiskSpace, ExecContext, MAX_RESTARTS, MAX_UNREADABLE, Received, UnreadableChunk,
         Unstarted,
     };
-    use crate::exec::{programs::OfferedPrograms, spool::SpoolFile};
+    use crate::exec::programs::OfferedPrograms;
 
     fn unreadable() -> ClientError {
         ClientError::Rejected("the blob store failed: no such file".into())
@@ -257,7 +257,7 @@ mod tests {
     async fn download_waits_while_the_disk_is_full_and_reserves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-        let mut received = Received::new(SpoolFile::from(full));
+        let mut received = Received::new(full.into());
         waits(&mut received, &context(dir.path())).await;
         assert!(received.space.is_none());
     }
