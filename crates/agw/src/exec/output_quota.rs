@@ -66,8 +66,8 @@ impl Quota {
         QuotaCheck::Fits(wait_for(left, used))
     }
 
-    /// Returns true if an input of `bytes` may be stored: it leaves the reserve free, or at least as
-    /// much as it takes, because such an input is not what fills the disk.
+    /// Returns true if an input of `bytes` may be stored: it leaves the reserve free, or at least
+    /// as much as it takes, because such an input is not what fills the disk.
     pub(crate) fn admits_input(&self, bytes: u64, room: DiskSpace) -> bool {
         let least = self.reserve_on(room).min(bytes);
         room.free.checked_sub(bytes).is_some_and(|left| left >= least)

@@ -1,6 +1,6 @@
-//! Shortage of a resource of the machine: open files, processes, memory, the spool. A job that meets
-//! a shortage waits until other jobs have released some of the resource, because the job did not
-//! cause the shortage.
+//! Shortage of a resource of the machine: open files, processes, memory, the spool. A job that
+//! meets a shortage waits until other jobs have released some of the resource, because the job did
+//! not cause the shortage.
 
 use std::{
     io,
