@@ -8,8 +8,8 @@ use clap::Args;
 use serde_json::value::RawValue;
 
 use super::{
-    action_inputs::{InputFiles, input, inputs},
-    line_inputs::LineInputs,
+    action_inputs::{InputFiles, inputs},
+    line_inputs::{LineInputs, input},
 };
 use crate::{
     connection_args::ConnectionArgs,

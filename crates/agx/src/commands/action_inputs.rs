@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use agenix_protocol::documents::parse;
 use clap::Args;
-use serde_json::{json, value::RawValue};
+use serde_json::value::RawValue;
 
 use super::{line_inputs::LineInputs, read};
 use crate::{
@@ -70,12 +70,6 @@ pub(super) fn objects(json: &[u8]) -> Result<Vec<Box<RawValue>>, String> {
         Some(_) => Err("it begins neither with [ nor with {".into()),
         None => Err("it is empty: an array without inputs is []".into()),
     }
-}
-
-/// Returns the input with one field, whose value is `line`, a text with byte escapes.
-pub(super) fn input(field: &str, line: &str) -> Result<Box<RawValue>> {
-    RawValue::from_string(json!({field: line}).to_string())
-        .map_err(|error| CliError::usage(error.to_string(), "write a JSON file of inputs"))
 }
 
 #[cfg(test)]

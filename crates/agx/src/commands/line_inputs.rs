@@ -7,9 +7,9 @@ use std::{
 };
 
 use agenix_protocol::byte_escape::encode;
-use serde_json::value::RawValue;
+use serde_json::{json, value::RawValue};
 
-use super::{action_inputs::input, unreadable};
+use super::unreadable;
 use crate::{
     error::{CliError, Result},
     output::OutputFormat,
@@ -97,6 +97,12 @@ impl<'a> LineInputs<'a> {
         }
         lines.split(|&byte| byte == b'\n').map(|line| input(self.field, &encode(line))).collect()
     }
+}
+
+/// Returns the input with one field, whose value is `line`, a text with byte escapes.
+pub(super) fn input(field: &str, line: &str) -> Result<Box<RawValue>> {
+    RawValue::from_string(json!({field: line}).to_string())
+        .map_err(|error| CliError::usage(error.to_string(), "write a JSON file of inputs"))
 }
 
 #[cfg(test)]
