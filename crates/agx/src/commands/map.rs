@@ -16,7 +16,7 @@ use super::{
     map_joblog,
     map_pipeline::{Pipeline, read},
     map_placement::able_workers,
-    map_verdict::{end_logged, left_behind, verdict},
+    map_verdict::{end_interrupted, verdict},
     new_id,
     programs::{check_programs, check_sandbox, check_workers, required_tags},
     quantity_args::{check_own_worker, note_workers},
@@ -107,11 +107,8 @@ pub(crate) async fn run(server: &ConnectionArgs, mut args: MapArgs, output: Outp
     tokio::select! {
         mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, &action_id, false)),
         () = signal.arrived() => {
-            if args.joblog.is_some() {
-                return end_logged(mapped, (&stop_level, &action_id), output).await;
-            }
-            let left = end(mapped, &stop_level, StopLevel::Leave).await.and_then(Result::ok);
-            Err(left_behind(left, action_id, output))
+            let has_joblog = args.joblog.is_some();
+            end_interrupted(mapped, has_joblog, (&stop_level, &action_id), output).await
         }
     }
 }

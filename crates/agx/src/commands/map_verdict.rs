@@ -11,21 +11,35 @@ use crate::{
     util::signals::stop_requested,
 };
 
+/// Ends an interrupted map on a cluster. Without a joblog, its action goes on.
+pub(super) async fn end_interrupted(
+    mapped: impl Future<Output = Result<MapOutcome>> + Unpin,
+    has_joblog: bool,
+    (stop_level, action_id): (&watch::Sender<StopLevel>, &ActionId),
+    output: OutputFormat,
+) -> Result<()> {
+    if has_joblog {
+        return end_logged(mapped, (stop_level, action_id), output).await;
+    }
+    let left = end(mapped, stop_level, StopLevel::Leave).await.and_then(Result::ok);
+    Err(left_behind(left, action_id, output))
+}
+
 /// Returns the failure of an interrupted map. The action goes on if agq has it.
-pub(super) fn left_behind(left: Option<MapOutcome>, action_id: ActionId, output: OutputFormat) -> CliError {
+fn left_behind(left: Option<MapOutcome>, action_id: &ActionId, output: OutputFormat) -> CliError {
     if left.is_some_and(|left| !left.collected.has_begun) {
         return CliError::Interrupted;
     }
     if let Some(what) = left.and_then(|left| not_sent(left.unsent)) {
         output.note(&format!("agx: {what}; the action continues with the inputs that it has"));
     }
-    CliError::Detached(action_id)
+    CliError::Detached(action_id.clone())
 }
 
 /// Ends an interrupted map with a joblog: no further job starts, and the running ones are logged
 /// when they end, because `--resume` runs every job that the joblog does not have. A second signal
 /// cancels them.
-pub(super) async fn end_logged(
+async fn end_logged(
     mut mapped: impl Future<Output = Result<MapOutcome>> + Unpin,
     (stop_level, action_id): (&watch::Sender<StopLevel>, &ActionId),
     output: OutputFormat,
