@@ -56,7 +56,8 @@ impl Scaler {
         Self { agq, terms, selection, up, down, is_dry_run, output, history: ScaleHistory::default() }
     }
 
-    /// Reads workers and queues of agq, and decides. Nothing has changed afterwards, so the caller may drop the future.
+    /// Reads workers and queues of agq, and decides. Nothing has changed afterwards, so the caller
+    /// may drop the future.
     pub(crate) async fn poll(&mut self) -> Result<(ScaleDecision, ScaleStep)> {
         let (workers, queues) =
             self.agq.with_retry(async |agq| Ok((agq.workers().await?, agq.queue_stats().await?))).await?;
