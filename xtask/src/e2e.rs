@@ -47,7 +47,7 @@ const DATA_FILES: &str = "test(/^backup::/) | test(second_agq_on_the_same_data)"
 /// Filter for tests that do not depend on the store: most of them have their data in files in any
 /// case (`Lab::on_files`), and the others are about terminals, logs, TLS, the processes of agw, and
 /// sandboxes.
-const WITHOUT_STORE: &str = "test(/^(ask|attacks|audit_chain|gigabyte|json|log_lines|map|map_like_others|map_live|map_programs|map_text|mcp::bounds|mcp_conformance|pages|provenance|sandbox|sandbox_options|sandboxed_jobs|secrets|session_leader|signals|standard_streams|stray_processes|surroundings|terminal|tls|worker_limits)::/) | test(/^(map_bytes::(map|run)_|outputs::(every_byte|map_without_a_server)_)/)";
+const WITHOUT_STORE: &str = "test(/^(ask|attacks|audit_chain|gigabyte|json|log_lines|map|map_like_others|map_live|map_programs|map_text|mcp::bounds|mcp_conformance|pages|provenance|sandbox|sandbox_options|sandboxed_jobs|secrets|session_leader|signals|spool_disk|standard_streams|stray_processes|surroundings|terminal|tls|worker_limits)::/) | test(/^(map_bytes::(map|run)_|outputs::(every_byte|map_without_a_server)_)/)";
 
 /// Beginning of the names of the tests in a virtual machine, which are a step of their own.
 pub(crate) const IN_VM: &str = "sandboxed_jobs::control_groups::";

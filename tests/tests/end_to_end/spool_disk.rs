@@ -1,14 +1,17 @@
-//! A worker whose spool is a small disk.
+//! A worker whose spool is a small disk, or a directory that cannot be used.
 
 use std::{
     fs::{self, File},
     process::{Command, Stdio},
 };
 
-use e2e::{Agq, Agw, Lab};
+use e2e::{Agq, Agw, Lab, eventually};
 use rustix::process::geteuid;
 
-use crate::running::RunningCommand;
+use crate::{
+    running::RunningCommand,
+    support::{ended, plan},
+};
 
 /// Starts a worker whose spool is a disk of 64 MiB.
 fn worker_with_small_spool(lab: &Lab, agq: &Agq) -> Agw {
@@ -60,4 +63,29 @@ fn input_that_is_larger_than_the_disk_of_the_spool_fails_its_job_alone() {
     fs::write(go, "").unwrap();
     let (code, out, err) = other.end();
     assert_eq!((code, out.as_str()), (0, "ended\n"), "{err}");
+}
+
+#[test]
+fn jobs_wait_while_the_spool_cannot_be_used() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let spool = lab.path().join("spool");
+    let agw = lab.agw(&agq, "w1", &["--spool-dir", spool.to_str().unwrap()]);
+    lab.submit_plan(&agq, &plan("echo", "echo", &["hello"]));
+    fs::remove_dir(&spool).unwrap();
+    lab.submit_action(&agq, "echo", "missing", "[{}]");
+    assert_eq!(ended(&lab, &agq, "missing")["status"], "completed");
+    let aside = lab.path().join("aside");
+    fs::rename(&spool, &aside).unwrap();
+    fs::write(&spool, "").unwrap();
+    // The outputs of these tasks need more files than agw has left from earlier jobs.
+    let task = |number: u32| format!(r#"{{"task_number":{number},"command":"echo"}}"#);
+    let tasks: Vec<String> = (1..=8).map(task).collect();
+    let tasks = tasks.join(",");
+    lab.submit_plan(&agq, &format!(r#"{{"plan_id":"many","max_retries":0,"tasks":[{tasks}]}}"#));
+    lab.submit_action(&agq, "many", "unusable", "[{}]");
+    eventually("it waits", || agw.log().contains("cannot be started now and waits").then_some(()));
+    fs::remove_file(&spool).unwrap();
+    let job = ended(&lab, &agq, "unusable");
+    assert_eq!((&job["status"], &job["attempt"]), (&"completed".into(), &1.into()), "{job}");
 }

@@ -173,31 +173,6 @@ fn start_that_waits_ends_with_its_timeout_and_with_a_cancel() {
 }
 
 #[test]
-fn jobs_wait_while_the_spool_cannot_be_used() {
-    let lab = Lab::new();
-    let agq = lab.agq(&[]);
-    let spool = lab.path().join("spool");
-    let agw = lab.agw(&agq, "w1", &["--spool-dir", spool.to_str().unwrap()]);
-    lab.submit_plan(&agq, &plan("echo", "echo", &["hello"]));
-    fs::remove_dir(&spool).unwrap();
-    lab.submit_action(&agq, "echo", "missing", "[{}]");
-    assert_eq!(ended(&lab, &agq, "missing")["status"], "completed");
-    let aside = lab.path().join("aside");
-    fs::rename(&spool, &aside).unwrap();
-    fs::write(&spool, "").unwrap();
-    // The outputs of these tasks need more files than agw has left from earlier jobs.
-    let task = |number: u32| format!(r#"{{"task_number":{number},"command":"echo"}}"#);
-    let tasks: Vec<String> = (1..=8).map(task).collect();
-    let tasks = tasks.join(",");
-    lab.submit_plan(&agq, &format!(r#"{{"plan_id":"many","max_retries":0,"tasks":[{tasks}]}}"#));
-    lab.submit_action(&agq, "many", "unusable", "[{}]");
-    eventually("it waits", || agw.log().contains("cannot be started now and waits").then_some(()));
-    fs::remove_file(&spool).unwrap();
-    let job = ended(&lab, &agq, "unusable");
-    assert_eq!((&job["status"], &job["attempt"]), (&"completed".into(), &1.into()), "{job}");
-}
-
-#[test]
 fn arguments_that_are_too_long_fail_their_job_alone() {
     let lab = Lab::on_files();
     let long = "x".repeat(200_000);
