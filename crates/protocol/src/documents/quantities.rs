@@ -67,7 +67,7 @@ impl Quantities {
     }
 
     /// Returns the amount of a resource in its smallest unit: hundredths of a processor, bytes, or
-    /// chunks. 0 for a resource that is not named.
+    /// units. 0 for a resource that is not named.
     pub fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or_default()
     }
