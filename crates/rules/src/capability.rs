@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn abilities_have_to_cover_every_need() {
+    fn capabilities_have_to_cover_every_need() {
         assert!(worker().cover(&needs(&["sort", "uniq"], &["gpu"], &[("zone", "eu"), ("cores", "4")])));
         assert!(worker().cover(&Needs::default()));
         for without in

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_abilities_have_one_address_as_long_as_they_are_in_use() {
+    fn equal_capabilities_have_one_address_as_long_as_they_are_in_use() {
         let mut shared = SharedCapabilities::default();
         let sort = shared.share(with_command("sort".into()));
         for number in 0..5 * MIN_SHARED {
