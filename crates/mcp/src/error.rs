@@ -73,6 +73,7 @@ fn advice(reason: &str) -> &'static str {
         ErrorKind::MessageTooLarge | ErrorKind::TooManyInputs => {
             "divide the inputs among several calls, each with its own request_id"
         }
+        ErrorKind::QueueFull => "submit it again when jobs of the queue have started",
         ErrorKind::ActionExists => "choose another request_id for another request",
         _ if reason.starts_with("BUDGET") => "wait until the budget has room again; agx_budget shows when",
         _ if reason.starts_with("NOPERM") => "a person has to permit this for the key of this server",
