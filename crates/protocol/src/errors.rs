@@ -1,7 +1,7 @@
-//! Kinds of agq's error lines, for clients that react to some of them.
+//! Kinds of agq's error lines, for clients that react to some kinds.
 //!
-//! An error of the wire is a text. Its beginning is part of the protocol, and this module is the
-//! only place where clients compare it.
+//! An error of the wire is a text. The beginning of the text is part of the protocol, and clients
+//! compare it only in this module.
 
 /// Kind of an error line of agq.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub enum ErrorKind {
     BlobStoreFailed,
     /// The command is too large. agq closes the connection.
     MessageTooLarge,
-    /// The address has too many connections. agq closes the new one.
+    /// The address has too many connections. agq closes the new connection.
     TooManyConnections,
     /// The client sends commands too fast. agq closes the connection.
     TooManyCommands,
@@ -72,7 +72,8 @@ pub enum ErrorKind {
     Other,
 }
 
-/// Beginnings of error lines. A longer text precedes its own beginning.
+/// Beginnings of error lines. Of two beginnings where one begins with the other, the longer comes
+/// first.
 const PREFIXES: [(&str, ErrorKind); 31] = [
     ("Plan already exists", ErrorKind::PlanExists),
     ("Plan not found", ErrorKind::PlanNotFound),

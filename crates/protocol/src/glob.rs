@@ -31,7 +31,7 @@ fn one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
     }
 }
 
-/// Matches a class. It extends to its `]` or, without one, to the end of the pattern.
+/// Matches a class, which extends to its `]` or, without one, to the end of the pattern.
 fn class(pattern: &[u8], mut at: usize, byte: u8) -> Option<usize> {
     let is_negated = pattern.get(at) == Some(&b'^');
     at += usize::from(is_negated);

@@ -1,4 +1,5 @@
-//! Fields of the inputs of a plan: the placeholders that name them, and the check of an input.
+//! Fields of the inputs of a plan: the placeholders that name the fields, and the check of an
+//! input.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,8 +43,7 @@ pub fn named_fields(plan: &Plan) -> BTreeSet<NamedField> {
     named
 }
 
-/// Checks that an input has the fields, and that these have their
-/// types.
+/// Checks that an input has the fields, each with a value of the field's type.
 ///
 /// # Errors
 ///

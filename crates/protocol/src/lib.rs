@@ -1,8 +1,8 @@
 //! Wire protocol of AGEniX: the types that agx, agq and agw exchange, their parsers and encoders.
 //!
-//! The crate is pure. It reads no clock, no file and no socket, so every function maps values to
-//! values. It checks the form of data, and `agenix-rules` decides whether an operation is allowed.
-//! Parsers never allocate memory for an announced length, and [`limits`] bounds all input.
+//! The crate is pure: it reads no clock, no file and no socket, so every function maps values to
+//! values. The crate checks the form of data, and `agenix-rules` decides whether an operation is
+//! allowed. Parsers never allocate memory for an announced length, and [`limits`] bounds all input.
 //!
 //! # Reading order
 //!

@@ -1,7 +1,7 @@
 //! Bounds of the wire and of the documents. The fields of [`Limits`] are settings of agq, in which
 //! 0 means no limit.
 
-/// Bounds that agq enforces, with the defaults of RESP spec §8. In each, 0 means no limit.
+/// Bounds that agq enforces, with the defaults of RESP spec §8. In each field, 0 means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of bytes of one command, all arguments together.
@@ -20,7 +20,8 @@ pub struct Limits {
     pub max_pipeline: usize,
     /// Maximum number of connections from one IP address at a time.
     pub max_connections_per_ip: usize,
-    /// Maximum commands per second on a connection; more are delayed, and in the end refused.
+    /// Maximum commands per second on a connection; further commands are delayed, and in the end
+    /// refused.
     pub max_commands_per_sec: usize,
     /// Number of wrong session keys from one IP address per minute before replies are delayed.
     pub max_auth_failures: usize,
@@ -34,7 +35,7 @@ pub const MAX_STRANGERS_ELEMENTS: usize = 16;
 pub const MAX_INLINE_BYTES: usize = 64 * 1024;
 /// Maximum number of bytes of an error line, because it may quote the whole command.
 pub const MAX_ERROR_LINE_BYTES: usize = 8 * 1024;
-/// Maximum number of queues of one claim, because the store looks at each of them for each job.
+/// Maximum number of queues of one claim, because the store looks at each queue for each job.
 pub const MAX_CLAIMED_QUEUES: usize = 1000;
 /// Default of the maximum number of bytes of a stream that a report has. A longer stream is a blob.
 pub const DEFAULT_KEPT_BYTES: usize = 64 * 1024;

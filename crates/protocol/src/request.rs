@@ -115,7 +115,7 @@ pub enum Request {
     Backup(BackupCommand),
 }
 
-/// Session key. Its `Debug` output hides the key.
+/// Session key, which the `Debug` output hides.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub Bytes);
 
@@ -139,10 +139,10 @@ pub enum BlockingWait {
 pub enum Concurrency {
     /// Runs alone on its connection, because the command changes the session or blocks.
     Alone,
-    /// Claims jobs. It may overlap with the writes before it and keeps its position, and no later
-    /// command starts before it ends.
+    /// Claims jobs. The command may overlap with the writes before it and keeps its position, and
+    /// no later command starts before the claim ends.
     Claim,
-    /// Reads. It starts after every write before it has ended.
+    /// Reads. The command starts after every earlier write has ended.
     Read,
     /// Writes, or accesses no data. Many such commands may overlap.
     Write,
@@ -217,7 +217,8 @@ impl Request {
     /// Returns the concurrency of the command on its connection.
     pub fn concurrency(&self, command: &Command) -> Concurrency {
         match command.kind {
-            // The next command must wait until the effect of this one on the connection is known.
+            // The next command must wait until the effect of this command on the connection is
+            // known.
             CommandKind::Write | CommandKind::Blocking if self.is_claim() => Concurrency::Claim,
             CommandKind::Session | CommandKind::Blocking | CommandKind::Steps => Concurrency::Alone,
             // LMOVE returns a value of any size, and may be repeated without bound. Many replies

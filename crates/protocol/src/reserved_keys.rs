@@ -1,11 +1,11 @@
-//! Reserved key names. Their values are computed from the records of agq, and clients cannot write
-//! them.
+//! Reserved key names. The values of these keys are computed from the records of agq, and clients
+//! cannot write the keys.
 
 use crate::ids::QueueName;
 
-/// Default queue. `BRPOP queue:ready` claims a job from it.
+/// Default queue, from which `BRPOP queue:ready` claims a job.
 pub const READY: &str = "ready";
-/// Name under which jobs that wait for a time are counted. It is reserved, and no queue has it.
+/// Reserved name under which jobs that wait for a time are counted. No queue has this name.
 pub const SCHEDULED: &str = "scheduled";
 /// Key of the default queue.
 pub const QUEUE_READY: &str = "queue:ready";

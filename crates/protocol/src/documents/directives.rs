@@ -1,11 +1,11 @@
-//! Directives for a worker. They are part of the answer to a heartbeat: `OK orders={…}`.
+//! Directives for a worker, as a part of the answer to a heartbeat: `OK orders={…}`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
 
-/// Directives for a worker. Every heartbeat repeats them until the worker has followed them or they
-/// are void. Empty ones are left out.
+/// Directives for a worker. Every heartbeat repeats a directive until the worker has followed the
+/// directive or the directive is void. Empty fields are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Directives {

@@ -67,11 +67,11 @@ pub struct JobDocument {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
     /// Maximum number of bytes of the output of all tasks, if the budget of the submitter has one.
-    /// A worker ends the job beyond it.
+    /// A worker ends a job that exceeds the maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_bytes: Option<u64>,
     /// Maximum processor time of all tasks, in milliseconds, if the budget of the submitter has
-    /// one. A worker ends the job before it exceeds it.
+    /// one. A worker ends the job before it exceeds the maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cpu_ms: Option<u64>,
     /// Envelope of the signed order that has the plan.
@@ -82,7 +82,8 @@ pub struct JobDocument {
     pub resources: Quantities,
 }
 
-/// Report of a worker with `JOB.UPDATE`. Unknown fields are ignored, because workers may have more.
+/// Report of a worker with `JOB.UPDATE`. Unknown fields are ignored, because workers may have
+/// further fields.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobUpdate {

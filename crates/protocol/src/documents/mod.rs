@@ -84,7 +84,8 @@ pub struct BadDocument(String);
 
 /// Parses JSON. The error names the place: ``tasks[1].comand: unknown field `comand` …``.
 pub fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> {
-    // Tracking the place of a field is slow, so only an invalid document is parsed again with it.
+    // Tracking the place of a field is slow, so only an invalid document is parsed with the
+    // tracking.
     serde_json::from_slice(json).or_else(|_| parse_with_place(json))
 }
 

@@ -25,9 +25,9 @@ pub struct OutputPosition {
 pub struct TaskPosition {
     /// Number of the task, from 1.
     pub task_number: u32,
-    /// Number of bytes of its stdout that were read.
+    /// Number of bytes of the task's stdout that were read.
     pub stdout: u64,
-    /// Number of bytes of its stderr that were read.
+    /// Number of bytes of the task's stderr that were read.
     pub stderr: u64,
 }
 
@@ -91,10 +91,10 @@ pub struct TaskOutput {
     pub task_number: u32,
     /// Command of the task.
     pub command: String,
-    /// Chunk of its stdout; left out if a pipe or a file of the user takes it.
+    /// Chunk of the task's stdout; left out if a pipe or a file of the user takes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdout: Option<OutputChunk>,
-    /// Chunk of its stderr; left out if it goes to a file or to stdout.
+    /// Chunk of the task's stderr; left out if it goes to a file or to stdout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr: Option<OutputChunk>,
 }

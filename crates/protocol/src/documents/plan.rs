@@ -58,7 +58,7 @@ const HIDDEN: &str = "***";
 
 impl Plan {
     /// Replaces the values of environment variables that have no placeholder by `***`, and a
-    /// description with an assignment to such a variable. Returns true if there was one.
+    /// description with an assignment to such a variable. Returns true if a value was replaced.
     pub fn hide_literal_env(&mut self) -> bool {
         let mut has_hidden = false;
         for (name, value) in self.tasks.iter_mut().flat_map(|task| &mut task.env) {
@@ -115,7 +115,8 @@ impl Requires {
     }
 }
 
-/// Tag of workers that run programs by path. A plan that has a path as a `command` requires it.
+/// Tag of workers that run programs by path. A plan that has a path as a `command` requires the
+/// tag.
 pub const PROGRAM_PATHS: &str = "program-paths";
 
 /// Value of `stderr` that redirects it to `stdout`, as in a shell.

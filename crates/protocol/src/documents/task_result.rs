@@ -92,8 +92,8 @@ impl TaskResult {
     /// Returns the result of the task that caused the failure of a job.
     ///
     /// A timeout comes first, because it also ends the tasks that stream into or from that task.
-    /// Otherwise it is the first failure, except for a SIGPIPE that a later failure in a stream
-    /// caused.
+    /// Otherwise the first failure is the cause, except for a SIGPIPE that a later failure in a
+    /// stream caused.
     pub fn blamed(results: &[Self]) -> Option<&Self> {
         let failures = || results.iter().filter(|result| result.is_failure());
         let late = failures().find(|result| result.timed_out);

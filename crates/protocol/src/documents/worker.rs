@@ -12,7 +12,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// Document of `WORKER.REGISTER`. Unknown fields are ignored, because workers may have more.
+/// Document of `WORKER.REGISTER`. Unknown fields are ignored, because workers may have further
+/// fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRegistration {
     /// Id of the worker, unique among live workers.
@@ -34,21 +35,22 @@ pub struct WorkerRegistration {
     /// Tags of the worker.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub tags: Map<String, Value>,
-    /// Descriptions of its agentic units (`--describe`), by name.
+    /// Descriptions of the worker's agentic units (`--describe`), by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub descriptions: BTreeMap<String, String>,
     /// Random name of this run of the worker. The same run may register again, and another run may
     /// not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// Ids of its jobs, when it registers again. Its other jobs go to other workers.
+    /// Ids of the jobs of the worker, when it registers again. The worker's other jobs go to other
+    /// workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_job_ids: Option<Vec<JobId>>,
     /// Sandbox of the worker, if it runs jobs in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<WorkerSandbox>,
-    /// Quantities that its jobs may use at once. Jobs that need quantities go only to workers that
-    /// offer them.
+    /// Quantities that the worker's jobs may use at once. Jobs that need quantities go only to
+    /// workers that offer such quantities.
     #[serde(default, skip_serializing_if = "Quantities::is_empty")]
     pub resources: Quantities,
 }
@@ -162,7 +164,7 @@ pub struct WorkerStatus {
 }
 
 /// Program that has drained a worker, and the time.
-// The record of a worker has it. Durable, positional: append only.
+// Stored in the record of a worker. Durable, positional: append only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DrainMark {
     /// Name that the program gave itself.

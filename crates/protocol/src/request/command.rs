@@ -23,7 +23,7 @@ pub struct Command {
     pub syntax: &'static str,
     /// Summary, for people.
     pub summary: &'static str,
-    /// Parser of the arguments. Their number matches the arity.
+    /// Parser of the arguments, whose number matches the arity.
     pub parse: fn(&[Bytes]) -> Result<Request, RequestError>,
 }
 
@@ -36,7 +36,7 @@ pub enum CommandKind {
     Read,
     /// Writes in one step. Many such commands may overlap.
     Write,
-    /// Reads and writes in several steps. It runs alone on its connection.
+    /// Reads and writes in several steps. The command runs alone on its connection.
     Steps,
     /// May block.
     Blocking,

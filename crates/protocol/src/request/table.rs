@@ -248,7 +248,7 @@ impl Command {
     /// Returns the command that `args` begin with, in any case.
     pub fn of(args: &[Bytes]) -> Option<&'static Self> {
         let name = args.first()?;
-        // Longer than every name.
+        // The buffer is longer than every name.
         let mut capitals = [0; 32];
         let capitals = capitals.get_mut(..name.len())?;
         capitals.copy_from_slice(name);

@@ -1,4 +1,4 @@
-//! Decoder of commands. It never allocates memory for an announced length: a bulk string takes
+//! Decoder of commands, which never allocates memory for an announced length: a bulk string takes
 //! memory as its bytes arrive.
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -10,7 +10,7 @@ use crate::limits::{Limits, MAX_INLINE_BYTES, exceeds};
 /// Maximum number of bytes of the header of an array or a bulk string.
 const MAX_HEADER_BYTES: usize = 32;
 
-/// Error of a frame. The connection is closed after it, because the stream is out of step.
+/// Error of a frame. The connection is closed after the error, because the stream is out of step.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// The command exceeds `max_message_bytes`.
@@ -81,7 +81,7 @@ impl CommandDecoder {
         Ok(None)
     }
 
-    /// Parses an inline command. The limits of arrays hold for it.
+    /// Parses an inline command, for which the limits of arrays hold.
     fn inline(&self, src: &mut BytesMut) -> Result<Option<Vec<Bytes>>, FrameError> {
         let most = self.max_message_bytes;
         let line = if exceeds(MAX_INLINE_BYTES, most) {

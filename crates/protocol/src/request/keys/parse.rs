@@ -13,7 +13,7 @@ use crate::{
 
 type Parsed = Result<Request, RequestError>;
 
-/// Longest time to live in milliseconds, whose end fits a number at any current time.
+/// Longest time to live in milliseconds. Added to any current time below 2^47, it fits an `i64`.
 const MAX_AFTER_MS: i64 = i64::MAX - (1 << 47);
 /// Default number of keys that SCAN examines.
 const DEFAULT_SCAN: usize = 10;
@@ -39,7 +39,8 @@ fn positive(arg: &Bytes) -> Result<usize, RequestError> {
 
 fn float_of(text: &[u8]) -> Option<f64> {
     let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-    // Rust parses too large numbers as infinite, and only the words for infinity mean that.
+    // Rust parses a number that is too large as infinite, but only the words for infinity mean
+    // infinity.
     let is_word = || text.iter().any(u8::is_ascii_alphabetic) && !text.iter().any(u8::is_ascii_digit);
     Some(number).filter(|number| !number.is_nan() && (number.is_finite() || is_word()))
 }
