@@ -118,7 +118,7 @@ pub struct Action {
     pub created_at: Timestamp,
     /// Queue in which the jobs wait.
     pub queue: String,
-    /// Priority, -100 to 100. Jobs of a higher one are claimed first.
+    /// Priority, -100 to 100. Jobs of a higher priority are claimed first.
     pub priority: i32,
     /// Earliest time of a run.
     pub run_at: Option<Timestamp>,
@@ -215,7 +215,8 @@ pub fn check_known(index: u64, is_same: bool) -> Result<(), Rejection> {
     Err(Rejection::InvalidAction(format!("input {index} already exists with other content")))
 }
 
-/// Numbers of the jobs of an action by status. A store updates them with every job that it writes.
+/// Numbers of the jobs of an action by status. A store updates the numbers with every job that it
+/// writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[must_use]
 pub struct JobCounts {

@@ -22,9 +22,9 @@ use crate::{
     unique_jobs,
 };
 
-/// Returns the parameters that replace `terms`, those of the action, for the job of each input.
-/// There are none without bounds, concurrency key, uniqueness and budget. Equal parameters are
-/// shared.
+/// Returns the parameters that replace `terms`, those of the action, for the job of each input. An
+/// action without bounds, concurrency key, uniqueness and budget has no such parameters. Jobs with
+/// equal parameters share one value.
 pub fn overrides(
     action: &Action,
     plan: &Plan,
@@ -100,8 +100,8 @@ pub fn needs(action: &Action, plan: &Plan) -> Needs {
     Needs { resources, share, ..plan::needs(plan) }
 }
 
-/// Checks that a job of `action` with the needs `stored` can run the plan that has the id of its
-/// plan now.
+/// Checks that a job of `action` with the needs `stored` can run the plan that now has the id of
+/// the job's plan.
 pub fn check_same_needs(
     action: &Action,
     plan: &Plan,
@@ -117,7 +117,7 @@ pub fn check_same_needs(
     if now == *stored { Ok(()) } else { Err(Rejection::PlanReplaced(plan_id.clone())) }
 }
 
-/// Returns the limit of an action, and its key. `None` without a bound of the action.
+/// Returns the limit of an action, and its key; `None` if the action has no bound.
 fn limit(action: &Action) -> Option<(String, LimitTerms)> {
     let terms = LimitTerms::new(action.max_running, action.wishes.scheduling.rate)?;
     Some((format!("action:{}", action.action_id), terms))

@@ -1,7 +1,8 @@
 //! Rules of approvals: who may decide about a plan, what a decision is bound to, and what it means
 //! for the jobs of the plan.
 //!
-//! A policy that asks makes the plan wait. Until the decision, the jobs of its actions are staged.
+//! A plan waits if the policy asks for an approval. Until the decision, the jobs of the plan are
+//! staged.
 
 use agenix_protocol::{
     documents::{Approval, ApprovalScope, ApprovalState},
@@ -263,7 +264,7 @@ mod tests {
         assert!(
             admitted(&rejected, (&small, true), NOW).is_err() && check_open(&rejected, &large, NOW).is_err()
         );
-        // More jobs of an action that waits do, too, however few they are.
+        // Further jobs of an action that waits are staged, too, even if they are few.
         assert_eq!(admitted(&named, (&large, false), NOW), Ok(Admitted::Stage(None)));
     }
 

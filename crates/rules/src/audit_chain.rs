@@ -35,7 +35,7 @@ impl Serialize for ChainHead {
     }
 }
 
-/// A text that is no hash.
+/// Error for a text that is not a hash.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a hash has 64 hexadecimal digits")]
 pub struct BadHead;
@@ -81,7 +81,7 @@ impl AuditChain {
     }
 
     /// Returns the chain at the end of an audit log that ends with `bytes`. `are_all` says that the
-    /// log has no other bytes; otherwise they may have no whole line, and the result is `None`.
+    /// log has no other bytes; otherwise `bytes` may have no whole line, and the result is `None`.
     pub fn of_end(bytes: &[u8], are_all: bool) -> Option<Self> {
         // The first line of a part of the log may be incomplete.
         let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').skip(usize::from(!are_all)).collect();

@@ -23,7 +23,7 @@ pub const BLOB_GRACE_MS: u64 = 3_600_000;
 pub struct StoredBlob {
     /// Number of bytes of the content.
     pub length: u64,
-    /// Suffix of its file, which no other file of the same content has.
+    /// Suffix of the blob's file, which no other file of the same content has.
     pub suffix: String,
     /// Number of the results and inputs of jobs that name the blob.
     pub jobs: u64,
@@ -33,8 +33,8 @@ pub struct StoredBlob {
     pub uploaded_at: Timestamp,
 }
 
-/// Blobs that a job names: its results, stored while it has these results, or its input, stored as
-/// long as the job.
+/// Blobs that the results or the input of a job name. The blobs of results are stored while the job
+/// has these results, and the blobs of an input are stored as long as the job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobBlobs {
     /// Time of the end; `None` for the input of a job, and for a job that waits for a retry.
@@ -115,7 +115,7 @@ pub fn named_blobs(results: &[TaskResult], is_end: bool) -> Result<BTreeSet<Blob
 /// input.
 pub fn input_blobs(plan: &Plan, at: usize, input: &RawValue) -> Result<BTreeSet<BlobHash>, Rejection> {
     let read = |task: &Task, text: &String| {
-        // The slot is not known before the claim, and no slot is a hash.
+        // The slot is not known before the claim, and no slot is a hash, so the slot stays empty.
         let hash = template::fill(text, Values { input, slot: "" }).map_err(|error| error.to_string())?;
         hash.parse::<BlobHash>().map_err(|error| format!("stdin_blob of task {}: {error}", task.task_number))
     };

@@ -78,11 +78,11 @@ impl Budget {
         }
     }
 
-    /// Returns what a run with this bound reserves: not more processor time than the budget has,
-    /// and not more than the share of a run of its output bytes. The budget may have become smaller
-    /// since the submission of the job, which could otherwise never start.
+    /// Returns the reservation of a run with this bound: at most the processor time of the budget,
+    /// and at most the share of one run of the output bytes of the budget. The budget may have
+    /// become smaller since the submission of the job, which could otherwise never start.
     pub fn reservation(&self, bound: &RunBound) -> RunBound {
-        // A bound of 0 stands for none, so it does not become 0 under a budget of 0.
+        // A bound of 0 stands for no bound, so a budget of 0 reduces other bounds to 1.
         let cpu_ms = self.limit(BudgetAmount::CpuMs).map_or(u64::MAX, |limit| limit.max(1));
         RunBound {
             cpu_ms: bound.cpu_ms.min(cpu_ms),
@@ -195,8 +195,8 @@ impl RunUse {
         Self { cpu_ms: bound.cpu_ms, output_bytes: bound.output_bytes }
     }
 
-    /// Returns the use of a run according to the `results` of its tasks. A figure that they do not
-    /// have counts as the bound of the run.
+    /// Returns the use of a run according to the `results` of its tasks. A figure that the results
+    /// lack counts as the bound of the run.
     pub fn of_results(results: &str, bound: &RunBound) -> Self {
         use_of(results, bound)
     }
@@ -207,7 +207,7 @@ fn use_of(results: &str, bound: &RunBound) -> RunUse {
     let Ok(tasks) = serde_json::from_str::<Vec<TaskFigures<'_>>>(results) else { return whole };
     let cpu = |task: &TaskFigures<'_>| Some(task.user_ms?.saturating_add(task.system_ms?));
     let output = |task: &TaskFigures<'_>| {
-        // Without a number, the text is all of the stream.
+        // Without the number of bytes, the text is the whole stream.
         let stdout = task.stdout_bytes.unwrap_or(task.stdout.len() as u64);
         stdout.saturating_add(task.stderr_bytes.unwrap_or(task.stderr.len() as u64))
     };

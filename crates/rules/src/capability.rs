@@ -97,8 +97,8 @@ pub enum ClaimantCapabilities {
         offered: Quantities,
     },
     /// Every capability but a sandbox, secrets and quantities. A connection without a registered
-    /// worker claims any job that needs none of them, because nothing says that the connection has
-    /// them.
+    /// worker claims any job that needs no sandbox, secrets and quantities, because nothing says
+    /// that the connection offers any.
     Anything,
     /// No capability. A worker that takes no jobs claims nothing.
     Nothing,

@@ -129,7 +129,8 @@ impl Schedule {
         self.enabled && self.next_run_at.is_some_and(|at| at <= now)
     }
 
-    /// Decides one run `id` at `now`, or with `None` skips it: the previous one has not ended.
+    /// Decides the run `id` at `now`. With `None`, skips the run, because the previous run has not
+    /// ended.
     pub fn fired(&self, id: Option<String>, now: Timestamp) -> Self {
         let fired = id.is_some();
         Self {

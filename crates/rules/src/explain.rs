@@ -24,8 +24,8 @@ pub struct Candidate {
     pub shortfall: u64,
     /// Quantities that the worker offers, and that its jobs use now.
     pub occupied: Vec<String>,
-    /// True if the job wants quantities, and jobs of the worker use some. Then the worker may have
-    /// reserved what is free for a larger job.
+    /// True if the job wants quantities, and jobs of the worker use some. Such a worker may have
+    /// reserved its free quantities for a larger job.
     pub is_partly_used: bool,
     /// Number of jobs that the worker holds now.
     pub active_jobs: u64,

@@ -35,7 +35,7 @@ pub struct FairQueue<S> {
     now: VirtualTime,
     /// Virtual times of shares that are active, or ahead of the queue.
     shares: BTreeMap<S, VirtualTime>,
-    /// Number of shares that were left when some were last forgotten.
+    /// Number of shares that were left after shares were last forgotten.
     left: usize,
 }
 
@@ -130,8 +130,8 @@ impl ShareTerms {
         share.and_then(|share| self.weights.get(share)).copied().unwrap_or(1)
     }
 
-    /// Checks that an owner may name a share. Admins may name any. A free choice would let others
-    /// take part in a queue with many shares.
+    /// Checks that an owner may name a share. Admins may name any share. With a free choice, an
+    /// owner could take part in a queue with many shares.
     pub fn check_named(&self, named: Option<&ShareName>, owner: Option<&Owner>) -> Result<(), Rejection> {
         let (Some(named), Some(owner)) = (named, owner.filter(|owner| !owner.is_admin())) else {
             return Ok(());
@@ -158,7 +158,8 @@ pub fn share_of(named: Option<&ShareName>, owner: Option<&Owner>) -> Option<Stri
     named.map(named_share).or_else(|| owner.map(|owner| owner.as_str().to_owned()))
 }
 
-/// Returns the share with a name that a submitter or an admin has chosen. It never is an owner's.
+/// Returns the share with a name that a submitter or an admin has chosen. The share never is that
+/// of an owner.
 pub fn named_share(name: &ShareName) -> String {
     format!("{GROUP}{name}")
 }
@@ -170,7 +171,7 @@ mod tests {
     use super::{FairQueue, KeyShares, MIN_KNOWN, ShareTerms, share_of};
     use crate::owner::Owner;
 
-    /// Claims `count` jobs from shares with `jobs` and `weights`. Returns who was served.
+    /// Claims `count` jobs from shares with `jobs` and `weights`. Returns the share of each claim.
     fn claim(
         queue: &mut FairQueue<&'static str>,
         shares: &mut [(&'static str, u32, usize)],
@@ -207,7 +208,7 @@ mod tests {
         queue.activate(&"b");
         let served = claim(&mut queue, &mut shares, 200);
         let waits = (0..served.len()).filter(|at| served[*at] == "b").collect::<Vec<_>>();
-        // Alone, the 95th job is the 95th claim.
+        // Without "a", the 95th job of "b" would be the 95th claim.
         assert!(waits.len() == 100 && waits[94] + 1 < 2 * 95, "{waits:?}");
     }
 

@@ -65,13 +65,14 @@ pub struct Job {
     pub index: u64,
     /// Lane of the job: number that the store gives to its queue and needs.
     pub lane: u32,
-    /// Position in the order of all jobs, from the store. A job that waits again keeps it.
+    /// Position in the order of all jobs, from the store. A job that waits again keeps its
+    /// position.
     pub seq: u64,
     /// State of the job.
     pub state: JobState,
     /// True if a discarded job is dead (its retries or workers are used up) instead of failed.
     pub is_dead: bool,
-    /// Number of claims so far. With `holder` the fencing token of a report.
+    /// Number of claims so far. `attempt` and `holder` are the fencing token of a report.
     pub attempt: u32,
     /// Number of failures.
     pub failures: u32,
@@ -99,7 +100,7 @@ pub struct Job {
     pub progress_percent: Option<f32>,
     /// Reason of the last failure.
     pub error: Option<String>,
-    /// Priority, -100 to 100. Jobs of a higher one are claimed first.
+    /// Priority, -100 to 100. Jobs of a higher priority are claimed first.
     pub priority: i32,
     /// Number of snoozes, in which a task asked for a later time.
     pub snoozes: u32,
@@ -109,8 +110,8 @@ pub struct Job {
     /// Data that only jobs of the Open Job Spec have.
     #[serde(default)]
     pub ojs: Option<Box<Ojs>>,
-    /// Time at which the job became available for its current or last claim. `None` before that,
-    /// and in records of earlier versions.
+    /// Time at which the job became available for its current or last claim. `None` before the
+    /// first claim, and in records of earlier versions.
     #[serde(default)]
     pub available_at: Option<Timestamp>,
     /// Owner of the action. The last field alone may be left out.
@@ -125,7 +126,7 @@ pub struct JobParams {
     pub max_retries: u32,
     /// Timeout of one attempt, in milliseconds; 0 for no bound.
     pub timeout_ms: u64,
-    /// Priority, -100 to 100. Jobs of a higher one are claimed first.
+    /// Priority, -100 to 100. Jobs of a higher priority are claimed first.
     pub priority: i32,
     /// Earliest time of a run.
     pub run_at: Option<Timestamp>,
@@ -161,7 +162,8 @@ pub struct NewJob {
     pub job_id: JobId,
     /// Input, as JSON.
     pub input: Box<str>,
-    /// Parameters of the job that differ from those of its action. Jobs with equal ones share them.
+    /// Parameters of the job that differ from those of its action. Jobs with equal parameters share
+    /// one value.
     pub own: Option<Arc<JobOverrides>>,
 }
 

@@ -1,6 +1,6 @@
 //! Rules of AGEniX: the lifecycle of plans, actions, jobs, workers, schedules and workflows.
 //!
-//! The crate is pure. It does no I/O, reads no clock, and draws no random numbers, because time,
+//! The crate is pure: it does no I/O, reads no clock, and draws no random numbers, because time,
 //! ids and randomness are arguments. A rule therefore is deterministic, and a test compares values.
 //!
 //! A rule is a function from a record to the record after an event, and its name is a past

@@ -23,7 +23,7 @@ pub struct LimitTerms {
 }
 
 impl LimitTerms {
-    /// Returns the terms with a maximum of running jobs and a maximum rate. `None` without both.
+    /// Returns the terms with a maximum of running jobs and a maximum rate; `None` without both.
     pub fn new(concurrency: Option<u64>, rate: Option<StartRate>) -> Option<Self> {
         if concurrency.is_none() && rate.is_none() {
             return None;
@@ -44,7 +44,7 @@ pub struct Limit {
     pub active: u64,
     /// Theoretical arrival time of GCRA: end of all starts so far, if they were evenly spaced.
     pub spread_until: Timestamp,
-    /// Microseconds of that time after `spread_until`, 0 to 999.
+    /// Microseconds of the theoretical arrival time after `spread_until`, 0 to 999.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub spread_micros: u16,
 }
@@ -126,7 +126,8 @@ impl Limit {
         Self { active: self.active.saturating_sub(ended), ..self }
     }
 
-    /// Returns true if the limit delays no job at `now`; the store may remove it if unused.
+    /// Returns true if the limit delays no job at `now`. The store may remove such a limit if no
+    /// job uses the limit.
     pub fn is_idle(&self, now: Timestamp) -> bool {
         self.active == 0 && self.spread_from(now) <= micros(now)
     }
@@ -148,8 +149,8 @@ impl Limit {
         self.terms.rate.map(|rate| period.div_ceil(rate.max(1)).max(1))
     }
 
-    /// Returns how far starts may be ahead of one each `gap`, because all starts of a period may
-    /// happen at once.
+    /// Returns the time by which starts may be ahead of an even spacing of `gap`, because all
+    /// starts of a period may happen at once.
     fn burst_micros(&self, gap: u64) -> u64 {
         gap.saturating_mul(self.terms.rate.unwrap_or(1).saturating_sub(1))
     }

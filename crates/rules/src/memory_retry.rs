@@ -22,8 +22,8 @@ pub fn is_lack_of_memory(results: &[TaskResult]) -> bool {
 }
 
 /// Returns the needs of the next attempt of a job that lacked memory. `first` are the needs of its
-/// first attempt, `last` those of its last one. `None` without a factor, without a quantity of
-/// memory, and at the maximum.
+/// first attempt, `last` those of its last one. Returns `None` without a factor, without a quantity
+/// of memory, and at the maximum.
 pub fn raised(factor: Option<MemoryFactor>, first: &Needs, last: &Needs) -> Option<Needs> {
     let mut raised = last.clone();
     let resources = raised.resources.as_mut()?;
@@ -37,7 +37,7 @@ pub fn raised(factor: Option<MemoryFactor>, first: &Needs, last: &Needs) -> Opti
 }
 
 /// Returns `first`, the needs of the first attempt, with the memory of `stored`, if a retry may
-/// have raised it to that.
+/// have raised the memory to this amount.
 pub fn with_raised_memory(factor: Option<MemoryFactor>, first: Needs, stored: &Needs) -> Needs {
     let raised = stored.resources.as_ref().map_or(0, |resources| resources.get(MEMORY));
     let is_possible = factor.and_then(|_| maximum(&first)).is_some_and(|max| raised <= max);
@@ -50,7 +50,7 @@ pub fn with_raised_memory(factor: Option<MemoryFactor>, first: Needs, stored: &N
     needs
 }
 
-/// Returns the maximum memory of a retry. `None` if the first attempt wants no memory.
+/// Returns the maximum memory of a retry; `None` if the first attempt wants no memory.
 fn maximum(first: &Needs) -> Option<u64> {
     let first = first.resources.as_ref()?.get(MEMORY);
     (first > 0).then(|| first.saturating_mul(MAX_GROWTH).min(MAX_MEMORY_BYTES))

@@ -216,14 +216,14 @@ pub fn check_unused(active_jobs: u64) -> Result<(), Rejection> {
     if active_jobs > 0 { Err(Rejection::PlanInUse) } else { Ok(()) }
 }
 
-/// Returns the limit of all jobs that run the plan `plan_id`, and its key. `None` without bounds.
+/// Returns the limit of all jobs that run the plan `plan_id`, and its key; `None` without bounds.
 pub fn limit(plan_id: &PlanId, plan: &Plan) -> Option<(String, LimitTerms)> {
     let terms = LimitTerms::new(plan.max_running, plan.rate)?;
     Some((format!("plan:{plan_id}"), terms))
 }
 
 /// Returns the limit of a job of the Open Job Spec, and its key: the one that the job names, or
-/// that of its plan. Rejects both, because a job has one limit.
+/// that of its plan. Rejects a job with both limits, because a job has one limit.
 pub fn limit_of_job(
     given: Option<(String, LimitTerms)>,
     of_plan: Option<(&PlanId, &Plan)>,

@@ -1,5 +1,5 @@
-//! The errors of the rules. Their texts are the error lines of the wire, as the specifications word
-//! them: the worker spec, the AGQ API spec and the RESP spec.
+//! Errors of the rules. The text of an error is the error line of the wire, as the specifications
+//! word it: the worker spec, the AGQ API spec and the RESP spec.
 
 use agenix_protocol::{
     blob::BlobHash,

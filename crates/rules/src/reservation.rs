@@ -1,11 +1,11 @@
 //! Reservation with backfill: a large job is not starved by a stream of small ones.
 //!
 //! If the next job in the order of a queue does not fit into what a worker has free, the worker
-//! reserves its quantities. Jobs behind it may start there only if they leave the reservation
-//! alone, so what ended jobs free accumulates until the large job fits. A worker has one
-//! reservation. The first job of a lane has one on one worker, and on one more each time that half
-//! a minute passes, because a job on the first worker may run for long. Jobs without quantities are
-//! not affected.
+//! reserves its quantities. Jobs behind that job may start on the worker only if they leave the
+//! reservation alone, so the quantities of ended jobs accumulate until the large job fits. A worker
+//! has one reservation. The first job of a lane gets a reservation on one worker, and on a further
+//! worker after each half minute, because a job on the first worker may run for long. Jobs without
+//! quantities are not affected.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -14,12 +14,12 @@ use agenix_protocol::{documents::Quantities, time::Timestamp};
 use crate::resources::{add, fits};
 
 /// Time in milliseconds after which a reservation lapses unless its worker claims again, because
-/// the worker may be gone. As long after the latest reservation for a lane, another worker may
-/// reserve for the lane too, because the earlier ones may be busy for long.
+/// the worker may be gone. The same time after the latest reservation for a lane, another worker
+/// may reserve for the lane, too, because the earlier workers may be busy for long.
 pub const RESERVATION_MS: u64 = 30_000;
 
-/// Returns true if `RESERVATION_MS` have passed since `since`. A `since` as far ahead is from
-/// before the clock was set back, and counts as passed.
+/// Returns true if `RESERVATION_MS` have passed since `since`. A `since` that is as far in the
+/// future is from before the clock was set back, and counts as passed.
 fn has_passed(since: Timestamp, now: Timestamp) -> bool {
     now.0.abs_diff(since.0) >= RESERVATION_MS
 }
@@ -161,7 +161,7 @@ impl Reservations {
     }
 
     /// Removes the reservations for a lane of which a job does not wait any more. Returns true if
-    /// one of them held another job back, which may start now.
+    /// one of these reservations held another job back, which may start now.
     pub fn forget(&mut self, lane: u32) -> bool {
         let Some(of_lane) = self.by_lane.remove(&lane) else { return false };
         for reservation in &of_lane {

@@ -150,9 +150,10 @@ pub const NO_CONNECTION: &str = "http";
 /// Registers a worker on `connection`.
 ///
 /// A directive and a quarantine stay with a run of the worker, which its connection or `instance`
-/// identifies. Another run starts without them. A worker without `instance` on another connection
-/// keeps a drain and a quarantine. The error is [`Rejection::WorkerIdTaken`] if the id belongs to a
-/// live worker on another open connection, and the registration is not of the same run.
+/// identifies. Another run starts without directive and quarantine. A worker without `instance` on
+/// another connection keeps a drain and a quarantine. The error is [`Rejection::WorkerIdTaken`] if
+/// the id belongs to a live worker on another open connection, and the registration is not of the
+/// same run.
 pub fn registered(
     known: Option<&Worker>,
     registration: &WorkerRegistration,
@@ -175,7 +176,7 @@ pub fn registered(
     // Directive and quarantine belong to a run of the worker, because another run may work well.
     let same_run = known.filter(|known| is_same_run(known, registration, connection));
     // A worker without `instance` may have lost its connection (worker spec §5.1) or be a new run.
-    // If it was to exit, it is a new run.
+    // A worker that was to exit is a new run.
     let unnamed = known.filter(|known| known.instance.is_none() && registration.instance.is_none());
     let kept = same_run.or(unnamed);
     let directive = kept.and_then(|known| known.directive);

@@ -61,7 +61,7 @@ pub struct WorkflowStep {
     pub document: Box<RawValue>,
     /// State of the step.
     pub stage: StepState,
-    /// True if the step is known to have been submitted. A step that is not is submitted again.
+    /// True if the step is known to have been submitted. Any other step is submitted again.
     pub is_submitted: bool,
     /// True if another client submitted the job, and the job stands in for the job of the step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -69,12 +69,13 @@ pub struct WorkflowStep {
     /// Reason for which the document was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Nested workflow that is the step. It has no document, and its id is not submitted.
+    /// Nested workflow that is the step. Such a step has no document, and its id is not submitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nested: Option<Box<Nested>>,
 }
 
-/// Workflow that is a step of another workflow. Its stage is that of the step.
+/// Workflow that is a step of another workflow. The stage of the nested workflow is that of the
+/// step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Nested {
     /// Order of the steps.
@@ -148,7 +149,7 @@ pub struct Workflow {
     /// Owner of the workflow and of what it submits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
-    /// Number of retries of its steps by users.
+    /// Number of retries of the workflow's steps by users.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub retries: u64,
 }

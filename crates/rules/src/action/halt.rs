@@ -31,7 +31,7 @@ pub struct Halted {
     pub total: u64,
 }
 
-/// Returns true if `halt` is met when `completed` and `failed` of `total` jobs have ended so.
+/// Returns true if `completed` completed and `failed` failed jobs of `total` jobs meet `halt`.
 pub fn is_met(halt: Halt, completed: u64, failed: u64, total: u64) -> bool {
     let count = match halt.counted {
         HaltCondition::Fail => failed,
@@ -86,7 +86,7 @@ pub fn remaining_work(action: &Action, counts: &JobCounts, now: Timestamp) -> Re
     if pending + running == 0 {
         return RemainingWork::Settled;
     }
-    // The clock may have been set back since.
+    // The clock may have been set back since the halt.
     let is_over = now < halted.at || now.ms_since(halted.at) >= GRACE_MS;
     let cancels = halt.is_now && is_over;
     let is_all_started = pending == 0 && running <= counts.started;

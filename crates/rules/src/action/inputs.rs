@@ -33,7 +33,7 @@ pub fn may_leave_out(action: &ActionSubmission) -> bool {
     action.unique.as_ref().is_some_and(|unique| unique.on_conflict == UniqueConflict::Ignore)
 }
 
-/// Returns a hash of inputs of which some may be left out. A repeated submission has the same.
+/// Returns a hash of inputs of which some may be left out. A repeated submission has the same hash.
 pub(super) fn hash_of_inputs(action: &ActionSubmission) -> Option<String> {
     let inputs: Vec<&str> = action.inputs.iter().map(|input| input.get()).collect();
     may_leave_out(action).then(|| hash::of_json(&inputs))

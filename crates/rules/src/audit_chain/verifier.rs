@@ -5,7 +5,7 @@ use super::{AuditChain, AuditLine, ChainHead};
 /// Reason for which a line does not fit into a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Misfit {
-    /// The hash of the line before is another one.
+    /// `prev` differs from the hash of the line before.
     #[error(
         "prev is {found}, but the line before has the hash {expected}: one of the two lines was changed, or \
          lines between them were removed, inserted or moved"
@@ -21,7 +21,7 @@ pub enum Misfit {
         "a new chain begins here: agq started without the file before this one, or an older log was replaced"
     )]
     NewChain,
-    /// The line has no `prev`, and follows one that has it.
+    /// The line has no `prev`, and follows a line with `prev`.
     #[error(
         "it has no prev, although lines before it have one: it was changed or inserted, or an older agq wrote it"
     )]
@@ -72,8 +72,8 @@ impl ChainVerifier {
     }
 
     fn push_chained(&mut self, line: &[u8], prev: ChainHead) -> Result<(), Misfit> {
-        // Nothing before the first line of the first file is known but what that line says. Torn
-        // lines at the start of that file belong to the unknown line before them.
+        // Before the first line of the first file, only the hash in that line is known. Torn lines
+        // at the start of that file belong to the unknown line before them.
         let is_first = self.chained + self.unchained == 0;
         let expected = self.chain.as_ref().filter(|_chain| !is_first).map(AuditChain::head);
         match expected {
@@ -215,7 +215,7 @@ mod tests {
         let whole = lines(&mut chain, 5);
         assert_eq!(verified(&whole[..3], None).unwrap().chained(), 3);
         assert_eq!(verified(&whole[..3], Some(chain.head())).unwrap().after_wanted(), None);
-        // The same holds for a change of the last line.
+        // A change of the last line, too, shows only by the head.
         let mut changed = whole.clone();
         changed[4] = changed[4].replace("p4", "q4");
         assert_eq!(verified(&changed, Some(chain.head())).unwrap().after_wanted(), None);

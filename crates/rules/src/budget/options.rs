@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::Budget;
 
-/// Longest window, in hours. Every change of the usage writes a row for each of its hours.
+/// Longest window, in hours. Every change of the usage writes a row for each hour of the window.
 const MAX_HOURS: u64 = 31 * 24;
 
 /// Reason for which a text of a budget is wrong.

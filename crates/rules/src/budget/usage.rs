@@ -88,9 +88,9 @@ impl HourUse {
 pub struct Exhausted {
     /// The amount.
     pub amount: BudgetAmount,
-    /// Used and reserved part of it.
+    /// Used and reserved part of the amount.
     pub used: u64,
-    /// Maximum.
+    /// Maximum of the amount.
     pub limit: u64,
     /// Part that the request needs.
     pub wanted: u64,
@@ -193,8 +193,8 @@ impl Usage {
     }
 
     /// Books `jobs` submitted jobs and `plans` submitted plans. The terms of the booking apply to a
-    /// use that has none. They never replace others, because a submission may have read them before
-    /// an admin changed them.
+    /// use without terms. They never replace other terms, because a submission may have read its
+    /// terms before an admin changed them.
     pub fn booked(&self, booking: &Booking, jobs: u64, plans: u64) -> Result<Self, Exhausted> {
         let has_terms = self.budget != Budget::default();
         let mut next = self.clone().under(if has_terms { self.budget } else { booking.budget });
@@ -212,8 +212,9 @@ impl Usage {
         self.check(BudgetAmount::OutputBytes, bound.output_bytes, now)
     }
 
-    /// Returns the number of further runs that may begin at `now`. Each is taken to need the output
-    /// bytes of any run, and the processor time that the running ones have reserved on average.
+    /// Returns the number of further runs that may begin at `now`. Each of these runs counts with
+    /// the output bytes that every run reserves, and with the average processor time that the
+    /// running jobs have reserved.
     pub fn free_starts(&self, now: Timestamp) -> u64 {
         let cpu_ms = self.reserved.cpu_ms.div_ceil(self.running.max(1)).max(1);
         let output_bytes = self.budget.run_bound(None, 0).output_bytes;

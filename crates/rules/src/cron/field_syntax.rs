@@ -1,7 +1,7 @@
 //! Syntax of the fields of a cron expression, as far as croner does not check it.
 //!
 //! croner replaces names of months and weekdays anywhere in an expression, ignores empty elements
-//! of lists, and takes `L` alone and `+` in the weekday. cron refuses all of these.
+//! of lists, and takes `L` alone and `+` in the weekday. cron refuses all such expressions.
 
 const MONTHS: [&str; 12] =
     ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
@@ -10,7 +10,7 @@ const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 /// Field of an expression.
 struct Field {
     name: &'static str,
-    /// Returns false for an element of the list that is refused, in upper case.
+    /// Returns false for a refused element of the list. The element is in upper case.
     is_known: fn(&str) -> bool,
     help: &'static str,
 }

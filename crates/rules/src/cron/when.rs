@@ -36,8 +36,8 @@ pub fn next(expression: &str, timezone: &str, after: Timestamp) -> Result<Timest
     u64::try_from(next.timestamp_millis()).map(Timestamp).map_err(|_| invalid("it names a time before 1970"))
 }
 
-/// Refuses an expression that cron refuses. [`next`] still takes some of them, so that a schedule
-/// that is already stored keeps its times.
+/// Refuses an expression that cron refuses. [`next`] still takes some of these expressions, so that
+/// a schedule that is already stored keeps its times.
 pub(super) fn check(expression: &str) -> Result<(), Rejection> {
     match field_syntax::fault(&fields(expression)?) {
         None => Ok(()),
@@ -61,7 +61,8 @@ impl<'e> Times<'e> {
     fn parse(expression: &'e str) -> Result<Self, Rejection> {
         let fields = fields(expression)?;
         let begins_with_star = |at: usize| fields[at].starts_with(['*', '?']);
-        // As in Vixie cron: both day fields must match if one begins with a star; otherwise, one.
+        // As in Vixie cron, both day fields must match if one of them begins with a star;
+        // otherwise, one field is enough.
         let needs_both = begins_with_star(2) || begins_with_star(4);
         let parser = CronParser::builder()
             .seconds(Seconds::Disallowed)
@@ -166,7 +167,8 @@ fn shown(zone: Tz, at: DateTime<Utc>) -> NaiveDateTime {
         - Duration::nanoseconds(i64::from(shown.nanosecond()))
 }
 
-/// Returns the moment after the change of the clock that skips `wall`, or `None` if it is long.
+/// Returns the moment after the change of the clock that skips `wall`, or `None` if the change is
+/// long.
 fn made_up_for(zone: Tz, wall: NaiveDateTime) -> Option<DateTime<Utc>> {
     let offset =
         |at: DateTime<Utc>| i64::from(zone.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc());

@@ -13,7 +13,7 @@ use crate::{
 /// Mean of the random draw, for which a delay equals that of the policy.
 const MEAN_JITTER: f64 = 0.5;
 
-/// Maximum number of stored failures of a job. Beyond that, the oldest is dropped.
+/// Maximum number of stored failures of a job. Beyond the maximum, the oldest failure is dropped.
 pub const MAX_FAILURES_KEPT: usize = 25;
 /// Maximum number of bytes of the details of a failure, and of the data of a progress report.
 const MAX_DETAIL_BYTES: usize = 16 * 1024;
@@ -90,7 +90,7 @@ pub struct Ojs {
     pub job_type: String,
     /// Queue in which the job waits.
     pub queue: String,
-    /// Retry policy. `None` means that of the plan.
+    /// Retry policy. `None` means the policy of the plan.
     pub retry: Option<Retry>,
     /// Default visibility timeout, in milliseconds; 0 for a job of an agw, without a lease.
     pub visibility_ms: u64,
@@ -116,7 +116,8 @@ pub struct Ojs {
     pub unique: Option<String>,
     /// Workflow of the job.
     pub workflow: Option<String>,
-    /// Directive for the worker that runs the job. It is submitted with the job, to test workers.
+    /// Directive for the worker that runs the job. The submitter sends the directive with the job,
+    /// to test workers.
     pub directive: Option<String>,
     /// Submitted fields of a job that runs a plan, as JSON: its input is that of its plan.
     pub document: Option<String>,
@@ -140,8 +141,8 @@ impl Ojs {
         self.visibility_ms > 0
     }
 
-    /// Returns true if the job was submitted as a job of the Open Job Spec. Otherwise it is the job
-    /// of an action with bounds, which has a few of the attributes.
+    /// Returns true if the job was submitted as a job of the Open Job Spec. The job of an action
+    /// with bounds has a few of the attributes, too.
     pub fn is_submitted_job(&self) -> bool {
         self.is_reserved() || self.document.is_some()
     }

@@ -44,14 +44,14 @@ fn check(job: &Job, reporter: Reporter<'_>) -> Result<(), Rejection> {
     }
 }
 
-/// Returns true if the report repeats one on the same attempt, because its answer was lost.
+/// Returns true if the report repeats an earlier report on the same attempt, whose answer was lost.
 fn is_repeated(job: &Job, reporter: Reporter<'_>) -> bool {
     reporter.who.is_some()
         && reporter.who == job.holder.as_deref()
         && reporter.attempt == Some(job.shown_attempt())
 }
 
-/// Returns true if the job is as a nack with `failure` has left it: given back, or failed by it.
+/// Returns true if a nack with `failure` has left the job as it is: given back, or failed.
 fn is_nacked_by(job: &Job, failure: &ReportedFailure, requeue: bool) -> bool {
     let last = job.ojs.as_ref().and_then(|ojs| ojs.failures.last());
     let of_attempt = last.filter(|last| last.attempt == job.shown_attempt());

@@ -75,8 +75,8 @@ pub fn updated(
 /// Returns the name in which a client reports the job: `connection` if the connection of the client
 /// is the holder itself, and otherwise `who`.
 ///
-/// A connection claims in its own name until it has a worker. It may report such a job after it has
-/// registered, and may name a worker in the report (worker spec §4.2, §4.3).
+/// A connection claims in its own name until it has a worker. The connection may report such a job
+/// after it has registered, and may name a worker in the report (worker spec §4.2, §4.3).
 pub fn reporter_of<'n>(job: &Job, who: &'n str, connection: &'n str) -> &'n str {
     if job.holder.as_deref() == Some(connection) { connection } else { who }
 }
@@ -113,7 +113,7 @@ fn report_after_the_end(job: &Job, update: &JobUpdate, who: &str) -> Result<Rule
     let same_end = match to {
         Status::Completed => job.state == JobState::Completed,
         Status::Cancelled => job.state == JobState::Cancelled,
-        // A retry may have become available since.
+        // The retry of the failed job may have become available since the report.
         Status::Failed => matches!(job.state, Discarded | Retryable | Scheduled | Available),
         _ => false,
     };
@@ -144,7 +144,7 @@ pub fn verdict(exit_code: Option<i32>, job: &Job) -> Verdict {
     }
 }
 
-/// Returns true unless the task's exit code blames the time (temporary) or the input.
+/// Returns true unless the exit code of the task means a temporary failure or a wrong input.
 pub fn counts_against_worker(exit_code: Option<i32>) -> bool {
     !matches!(exit_code, Some(EX_TEMPFAIL | EX_USAGE | EX_DATAERR | EX_CONFIG))
 }

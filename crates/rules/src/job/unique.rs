@@ -44,7 +44,7 @@ pub enum UniqueOutcome {
 
 impl Unique {
     /// Checks a new job against `earlier` jobs with the same key, of which the first that counts
-    /// decides. The error is [`Rejection::DuplicateJob`] if one counts and the policy is
+    /// decides. The error is [`Rejection::DuplicateJob`] if an earlier job counts and the policy is
     /// [`OnConflict::Reject`].
     pub fn against(&self, earlier: &[Job], now: Timestamp) -> Result<UniqueOutcome, Rejection> {
         let counts = |job: &&Job| {

@@ -5,7 +5,8 @@ use agenix_protocol::time::Timestamp;
 use super::{Job, JobState, RuleOutcome};
 use crate::rejection::Rejection;
 
-/// Cancels a job that has not ended. Its worker gets a directive with its next heartbeat.
+/// Cancels a job that has not ended. The worker of the job gets a directive with its next
+/// heartbeat.
 pub fn cancelled(job: &Job, now: Timestamp) -> Result<RuleOutcome, Rejection> {
     match job.state {
         JobState::Cancelled => Ok(RuleOutcome::Unchanged),
@@ -42,7 +43,8 @@ pub fn activated(job: &Job, now: Timestamp) -> Result<RuleOutcome, Rejection> {
 /// is `action_run_at` if the job was not submitted by itself. A job that was submitted as pending
 /// still waits until it is activated.
 pub fn released(job: &Job, action_run_at: Option<Timestamp>, now: Timestamp) -> RuleOutcome {
-    // A job that was claimed was activated, and its time has come: it was staged again.
+    // A job with an attempt was staged again after a claim, so it was activated before, and its
+    // time has come.
     let is_new = job.attempt == 0;
     let waits = is_new && job.ojs.as_ref().is_some_and(|ojs| ojs.is_pending);
     if job.state != JobState::Staged || waits {

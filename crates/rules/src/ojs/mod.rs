@@ -16,7 +16,7 @@ pub(crate) use unique::{COUNTING, exact};
 pub const OJS_PLAN: &str = "ojs";
 /// Holder of jobs that are fetched without a worker id. No worker id has a colon.
 pub use crate::job::NOBODY;
-/// Tag of workers that run such jobs.
+/// Tag of workers that run the jobs of [`OJS_PLAN`].
 pub const OJS_TAG: &str = "ojs";
 /// Prefix of the types of jobs that run a plan.
 pub const PLAN_PREFIX: &str = "plan.";

@@ -131,7 +131,7 @@ impl<'f> OptionReader<'f> {
         }
     }
 
-    /// Returns the retry policy. Its errors have a kind of their own.
+    /// Returns the retry policy. The errors of a retry policy have a kind of their own.
     pub(super) fn retry(&self) -> Result<Retry, Rejection> {
         self.policy().map_err(|error| match error {
             Rejection::InvalidJob(text) => Rejection::InvalidRetry(text),

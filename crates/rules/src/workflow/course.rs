@@ -26,7 +26,7 @@ impl WorkflowStep {
         }
     }
 
-    /// Marks a retried job and its nested workflows as running. Returns true if that is a change.
+    /// Marks a retried job and its nested workflows as running. Returns true if the job was marked.
     fn resume(&mut self, id: &str) -> bool {
         let is_resumed = match &mut self.nested {
             Some(nested) => resume(&mut nested.steps, &mut nested.callbacks, id),
@@ -40,7 +40,8 @@ impl WorkflowStep {
 }
 
 impl Nested {
-    /// Advances the nested workflow. Once it and its callbacks ended: true if all succeeded.
+    /// Advances the nested workflow. Once the workflow and its callbacks have ended, returns true
+    /// if all steps and callbacks succeeded.
     fn advance(&mut self) -> Option<bool> {
         let is_well = advance(self.kind, &mut self.steps, &mut self.callbacks)?;
         let mut called = self.callbacks.iter().map(|callback| &callback.step);
@@ -65,7 +66,8 @@ fn begin_steps(kind: WorkflowKind, steps: &mut [WorkflowStep]) {
     waiting.take(if is_chain { 1 } else { usize::MAX }).for_each(WorkflowStep::begin);
 }
 
-/// Advances steps. Once all have ended: starts the callbacks, and returns whether all succeeded.
+/// Advances steps. Once all steps have ended, starts the callbacks, and returns whether all steps
+/// succeeded.
 fn advance(kind: WorkflowKind, steps: &mut [WorkflowStep], callbacks: &mut [Callback]) -> Option<bool> {
     for step in steps.iter_mut().filter(|step| step.stage == StepState::Running) {
         if let Some(is_well) = step.nested.as_mut().and_then(|nested| nested.advance()) {
@@ -141,9 +143,9 @@ impl Workflow {
         Ok(next)
     }
 
-    /// Resumes the workflow at a job or an action that a user tries again. Returns `None` if that
-    /// changes nothing. A submitted callback is not submitted again. A cancelled workflow is an
-    /// error, because no step of it starts any more.
+    /// Resumes the workflow at a job or an action that a user tries again. Returns `None` if the
+    /// retry changes nothing. A submitted callback is not submitted again. A cancelled workflow is
+    /// an error, because no step of it starts any more.
     pub fn resumed(&self, step_id: &str) -> Result<Option<Self>, Rejection> {
         let is_own = |step: &WorkflowStep| step.id == step_id && !step.is_stand_in;
         if self.stage == StepState::Cancelled && self.all().any(is_own) {
@@ -159,10 +161,10 @@ impl Workflow {
         Ok(is_called.then_some(next))
     }
 
-    /// Returns the workflow after a user has retried a job or an action: resumed if it has ended
-    /// meanwhile, and different in any case, so that a task that has observed the step before the
-    /// retry does not store what it has seen. Returns `None` if the workflow does not wait for the
-    /// step.
+    /// Returns the workflow after a user has retried a job or an action: resumed if the workflow
+    /// has ended meanwhile. The record differs in any case, so that a task that observed the step
+    /// before the retry does not store its observation. Returns `None` if the workflow does not
+    /// wait for the step.
     pub fn retried(&self, step_id: &str) -> Result<Option<Self>, Rejection> {
         let is_running = |step: &WorkflowStep| step.id == step_id && step.stage == StepState::Running;
         let next = match self.resumed(step_id)? {

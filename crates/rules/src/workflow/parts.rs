@@ -8,7 +8,7 @@ use super::{Callback, Nested, StepState, Workflow, WorkflowKind, WorkflowStep};
 pub enum StepInputs<'w> {
     /// Previous step of its chain, or of the nearest outer chain.
     Step(&'w WorkflowStep),
-    /// Steps of the workflow whose callback it is.
+    /// Steps of the workflow whose callback gets the results.
     Steps(&'w [WorkflowStep]),
 }
 
