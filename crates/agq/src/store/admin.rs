@@ -23,7 +23,7 @@ pub(crate) trait StoreAdmin: JobStore {
     /// Completes with the reason when the store has failed for good, so that only a restart can
     /// help.
     fn failure(&self) -> BoxFuture<'static, String>;
-    /// Fails if the store cannot work. Answers soon even then.
+    /// Fails soon if the store cannot work.
     fn is_healthy(&self) -> StoreFuture<()> {
         let totals = self.totals();
         Box::pin(async move { totals.await.map(drop) })

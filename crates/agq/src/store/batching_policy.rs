@@ -11,8 +11,8 @@ use std::time::Duration;
 /// Exponent of the longest backoff. After failed probes for one more submitter, the next 2, 4, 8, …
 /// batches do not probe, and at most two to this power.
 const MAX_DOUBLINGS: u32 = 6;
-/// For every missing submitter, this many waiting ones wait for half a sync. If more are waiting,
-/// they wait for less.
+/// Number of waiting submitters that wait for half a sync, for every missing submitter. More
+/// waiting submitters wait for less.
 const WAIT_FOR_ONE: u32 = 8;
 
 /// Predicts the number of submitters of the next batch.
@@ -60,7 +60,7 @@ const MIN_CONSECUTIVE: u32 = 8;
 #[derive(Debug, Default)]
 pub(crate) struct SubmitterHistory {
     last: Option<u64>,
-    /// Number of its consecutive submissions.
+    /// Number of consecutive submissions of the last submitter.
     times: u32,
 }
 

@@ -7,8 +7,8 @@ use agenix_rules::capability::ClaimantCapabilities;
 /// Identity of capabilities as long as a class has them.
 pub(crate) type ClassId = usize;
 
-/// Returns the identity of capabilities. Those of workers are shared by workers that have equal
-/// ones; the others have no fields.
+/// Returns the identity of capabilities. Workers with equal capabilities share one value; the
+/// capabilities of other claimants have no fields.
 pub(crate) fn class_id(capabilities: &Arc<ClaimantCapabilities>) -> ClassId {
     match **capabilities {
         ClaimantCapabilities::Nothing => 0,

@@ -47,7 +47,8 @@ pub(super) fn booked(usage: &Usage, booking: &Booking, jobs: usize, plans: u64) 
     usage.booked(booking, jobs, plans).map_err(Rejection::Budget)
 }
 
-/// Returns true if both can come from one submission. The caller still compares the inputs.
+/// Returns true if `known` and `new` can come from one submission. The caller still compares the
+/// inputs.
 pub(super) fn may_be_same(known: &Action, new: &NewAction) -> bool {
     let count = new.jobs.len() as u64;
     // An open action may have grown after its submission.

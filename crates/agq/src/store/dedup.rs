@@ -44,7 +44,8 @@ fn document<'j>(newest: &'j JobId, earlier: impl Iterator<Item = &'j JobId>) -> 
     ids.map(JobId::as_str).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the document of a unique key without a job that is removed; `None` if it has no other.
+/// Returns the document of a unique key without a job that is removed; `None` if the document has
+/// no other job.
 pub(super) fn without(document: &str, job_id: &JobId) -> Option<String> {
     let rest: Vec<&str> = document.split(' ').filter(|id| *id != job_id.as_str()).collect();
     (!rest.is_empty()).then(|| rest.join(" "))
@@ -96,7 +97,8 @@ pub(super) fn deduplicate<E>(
     Ok(Ok(admitted))
 }
 
-/// Returns the kind of a job that had ended and is to run again, which it must have to itself.
+/// Returns the kind of a job that had ended and is to run again. No other job of the kind may run
+/// beside this job.
 pub(super) fn revived<'j>(before: &Job, next: &'j Job) -> Option<&'j str> {
     let is_revived = before.is_ended() && !next.is_ended();
     next.ojs.as_ref()?.unique.as_deref().filter(|_| is_revived)

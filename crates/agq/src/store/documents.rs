@@ -48,10 +48,11 @@ define_kinds! {
     EmptyAction "empty_action";
     /// Mark of an action whose halt policy is not met yet, by the id of the action.
     Halt "halt";
-    /// Mark of a halted action whose jobs have not all ended, by the id of the action. Its jobs are
-    /// not claimed.
+    /// Mark of a halted action whose jobs have not all ended, by the id of the action. The jobs of
+    /// the action are not claimed.
     Halted "halted";
-    /// Inputs that an action is still to get, by its id and the index of the first of them.
+    /// Inputs that an action is still to get, by the id of the action and the index of the first of
+    /// these inputs.
     Inputs "inputs";
     /// Limit and its present use, by the key of the limit.
     Limit "limit";

@@ -1,5 +1,5 @@
-//! Closed actions without jobs. Other actions are removed with their last job; these have a mark,
-//! which is a document, so that retention finds them.
+//! Closed actions without jobs. Other actions are removed with their last job; actions without jobs
+//! have a mark, which is a document, so that retention finds them.
 
 use agenix_protocol::{ids::ActionId, time::Timestamp};
 use agenix_rules::action::Action;

@@ -87,9 +87,9 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     /// A claimant gets a job from the first of its queues that has one that it can run: of the
     /// share whose turn it is, the oldest job of the highest priority. A claim must be reported
     /// within `start_timeout_ms` milliseconds (0 for no bound). A store ends the jobs in front of
-    /// it that can no longer run, at most [`MAX_WITHDRAWN`] in one write: claimants without a job
-    /// then look again. Claims are answered at [`AckLevel::Applied`], because a lost claim only
-    /// makes the job ready again.
+    /// the claimed job that can no longer run, at most [`MAX_WITHDRAWN`] in one write: claimants
+    /// without a job then look again. Claims are answered at [`AckLevel::Applied`], because a lost
+    /// claim only makes the job ready again.
     fn claim(
         &self,
         claimants: Vec<Claimant>,

@@ -15,7 +15,7 @@ use crate::store::{StoreError, StoreFuture, export::text};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyEntry {
     pub(crate) content: StoredValue,
-    /// Time from which on the key counts as absent. It stays in the store until it is removed.
+    /// Time from which on the key counts as absent. The key stays in the store until it is removed.
     pub(crate) expires_at: Option<Timestamp>,
 }
 
@@ -91,14 +91,15 @@ pub(crate) trait KeyWriter: KeyReader {
 /// Work that reads keys on one snapshot. A store may run it more than once.
 pub(crate) type KeyRead = Box<dyn Fn(&dyn KeyReader) -> StoreResult<()> + Send + Sync>;
 
-/// Work that changes keys in one transaction. It may run more than once. An error undoes it.
+/// Work that changes keys in one transaction. A store may run the work more than once. An error
+/// undoes the work.
 pub(crate) type KeyUpdate = Box<dyn Fn(&mut dyn KeyWriter) -> StoreResult<()> + Send + Sync>;
 
 pub(crate) trait Keyspace: Send + Sync + 'static {
     /// Runs `work` in a transaction, which is durable when the future resolves.
     fn update(&self, work: KeyUpdate) -> StoreFuture<()>;
     fn read(&self, work: KeyRead) -> StoreFuture<()>;
-    /// Runs a short read before this returns. Returns false if the store is remote, and cannot.
+    /// Runs a short read before the call returns. Returns false if the store is remote, and cannot.
     fn read_at_once(&self, work: &mut dyn FnMut(&dyn KeyReader)) -> bool;
     /// Runs a read that may be long, on a thread where nobody waits for it.
     fn scan(&self, work: KeyRead) -> StoreFuture<()>;
@@ -122,7 +123,7 @@ impl<T> ResultSlot<T> {
 }
 
 /// Runs [`Keyspace::update`], and returns the outcome of `work`. The write gets its place in the
-/// order of all writes when this is called, not when the future is polled.
+/// order of all writes when the method is called, not when the future is polled.
 pub(crate) fn change<S, T, W>(
     store: &S,
     work: W,

@@ -55,9 +55,9 @@ pub(crate) use workers::WorkerStore;
 
 use agenix_rules::rejection::Rejection;
 
-/// Future of a call to the store. A write is carried out even if its future is dropped. It may
-/// begin only when its future is polled or dropped, so a caller does not keep the future while it
-/// waits for something else.
+/// Future of a call to the store. A write is carried out even if its future is dropped. The write
+/// may begin only when its future is polled or dropped, so a caller does not keep the future while
+/// it waits for something else.
 pub(crate) type StoreFuture<T> = BoxFuture<'static, Result<T, StoreError>>;
 /// Result of a rule: its outcome, or the reason for which it rejects the write.
 pub(crate) type RuleResult<T> = Result<T, Rejection>;
@@ -83,7 +83,7 @@ pub(crate) enum Durability {
     /// Writes of the level [`AckLevel::Durable`] or above are synced.
     #[default]
     Promised,
-    /// Only writes of the level [`AckLevel::Synced`] are synced. The others follow within half a
+    /// Only writes of the level [`AckLevel::Synced`] are synced. Other writes follow within half a
     /// second: a killed process loses none of them, a power failure may.
     Interval,
 }

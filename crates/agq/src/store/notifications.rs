@@ -17,7 +17,8 @@ use agenix_rules::{
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-/// Maximum number of change events that wait for the publisher. The oldest are dropped first.
+/// Maximum number of change events that wait for the publisher. The oldest events are dropped
+/// first.
 const MAX_EVENTS: usize = 100_000;
 
 #[derive(Debug, Default)]
@@ -122,8 +123,8 @@ impl ChangeNotifier {
         }
     }
 
-    /// Enables or disables wake-ups for ready jobs. Enable them before the final check for a job;
-    /// otherwise a wake-up can be missed.
+    /// Enables or disables wake-ups for ready jobs. Enable the wake-ups before the final check for
+    /// a job; otherwise a wake-up can be missed.
     pub(crate) fn set_job_interest(&self, are_wanted: bool) {
         self.jobs_are_wanted.store(are_wanted, Ordering::SeqCst);
     }

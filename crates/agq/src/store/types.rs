@@ -292,7 +292,7 @@ pub(crate) struct LaneSummary {
     pub(crate) queue: String,
     pub(crate) needs: Needs,
     pub(crate) length: u64,
-    /// Earliest and latest time at which one of these jobs was submitted.
+    /// Earliest and latest time at which a ready job of the lane was submitted.
     pub(crate) span: (Timestamp, Timestamp),
 }
 

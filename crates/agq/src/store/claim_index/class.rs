@@ -78,7 +78,7 @@ pub(super) struct Lookup<'l, T> {
     pub(super) number: u64,
 }
 
-/// Use of a class. The one that was used longest ago is the lowest.
+/// Use of a class. The class that was used longest ago has the lowest use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ClassUse {
     used_at: u64,

@@ -1,5 +1,5 @@
-//! Index of the lanes that have ready jobs. A claim finds its job in it without a look at every
-//! lane.
+//! Index of the lanes that have ready jobs. A claim finds its job in the index without a look at
+//! every lane.
 //!
 //! ```text
 //!   class of claimants ---> groups that it covers, by lower bound ---> lanes of a group, by turn
@@ -9,11 +9,12 @@
 //! - Lanes of a queue that differ only in limit and budget are a group, which all classes use.
 //!   A lane is in its group by a lower bound of the turn of its first job. Claims only raise that
 //!   turn, so a claim corrects the bound when it looks at the lane.
-//! - Claimants with equal capabilities are a class. In each share, it has the groups that it covers
-//!   by a lower bound of their first turns, and corrects that bound in the same way.
+//! - Claimants with equal capabilities are a class. In each share, the class has the groups that it
+//!   covers by a lower bound of their first turns, and corrects that bound in the same way.
 //! - A class has the shares by lower bounds of their virtual times in the class, which only grow.
-//!   So the workers of each class are shared by those whose jobs they can run. Virtual times of the
-//!   whole queue decide between equal ones, so that new classes do not begin with the same share.
+//!   Therefore the shares whose jobs a class can run divide the claims of the class. Virtual times
+//!   of the whole queue decide between equal ones, so that new classes do not begin with the same
+//!   share.
 //! - If the first turn of a group becomes lower, it is appended to the log of the queue. A class
 //!   reads the log at its next claim, or is rebuilt if it has missed a part of the log.
 //! - A lane whose limit or budget lets no job start is blocked: it is in no group until the limit
@@ -49,14 +50,14 @@ pub(crate) use self::{
 };
 use crate::store::{Claimant, LaneKey};
 
-/// Maximum number of groups that all classes together have. The classes that have claimed longest
-/// ago are dropped beyond it.
+/// Maximum number of groups that all classes together have. Beyond the maximum, the classes that
+/// have claimed longest ago are dropped.
 const MAX_ENTRIES: usize = 500_000;
 /// Minimum length at which the log of a queue is cut. A log may be as long as the number of groups,
 /// so that rebuilding a class never costs more than reading the part that it has missed.
 const MIN_LOG: usize = 1024;
 
-/// Number of queues up to which one without jobs keeps the virtual times of its shares.
+/// Number of queues up to which a queue without jobs keeps the virtual times of its shares.
 const MAX_QUEUES: usize = 1000;
 
 /// Turn of a job: jobs with lower turns are claimed first.
@@ -180,7 +181,7 @@ impl<T: Turn> ClaimIndex<T> {
     pub(crate) fn add(&mut self, lane: u32, turn: T) {
         match self.place(lane) {
             Some(Place::Listed(first) | Place::Blocked(first)) if first <= turn => {}
-            // The first job of a blocked lane is another one now, and may fit into its budget.
+            // The blocked lane has another first job now, which may fit into its budget.
             _ => self.set_first(lane, Some(turn)),
         }
     }
@@ -253,9 +254,9 @@ impl<T: Turn> ClaimIndex<T> {
         }
     }
 
-    /// Returns the lane that a claim from a queue looks at next. Of the shares that have lanes
-    /// which the claimant covers and has not passed over, it is the one with the lowest place; of
-    /// its lanes, that with the lowest bound. Blocked lanes whose time has come are put back first.
+    /// Returns the lane that a claim from a queue looks at next. Only lanes count that the claimant
+    /// covers and has not passed over: of the share with the lowest place, the lane with the lowest
+    /// bound. Blocked lanes whose time has come are put back first.
     pub(crate) fn first(
         &mut self,
         queue: &str,
@@ -313,7 +314,7 @@ impl<T: Turn> ClaimIndex<T> {
             return;
         }
         classes.sort_unstable();
-        // The last one is in use.
+        // The last class is in use.
         classes.pop();
         let mut dropped = Vec::new();
         for (of, queue) in classes {

@@ -16,7 +16,8 @@ pub(crate) struct PassedGroups<T> {
     pub(super) found: Option<FoundGroup<T>>,
     /// Last group of each share that was passed over.
     last: BTreeMap<Share, (T, GroupId)>,
-    /// These shares by lower bounds of the places that they have with their next groups.
+    /// Shares with passed groups, by lower bounds of the places that they have with their next
+    /// groups.
     next: BTreeSet<(SharePlace<T>, Share)>,
     /// Last share that came to [`Self::last`].
     newest: Option<(SharePlace<T>, Share)>,
@@ -67,7 +68,8 @@ impl<T: Ord + Copy> PassedGroups<T> {
         self.next.insert((now, share));
     }
 
-    /// Removes a share, all groups of which are passed over. Returns false if it had none.
+    /// Removes a share, all groups of which are passed over. Returns false if the share had no
+    /// passed group.
     pub(super) fn end_share(&mut self, place: SharePlace<T>, share: Share) -> bool {
         self.next.remove(&(place, share))
     }

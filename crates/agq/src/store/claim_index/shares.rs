@@ -9,7 +9,7 @@ pub(super) type GroupId = u64;
 /// Share of a queue; `None` for the jobs that the session key submits.
 pub(super) type Share = Option<Arc<str>>;
 
-/// Place of a share among those of a class. The lowest one is next.
+/// Place of a share among those of a class. The share with the lowest place is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SharePlace<T> {
     /// Rank of the first job if priorities decide before shares, otherwise 0.

@@ -142,7 +142,7 @@ fn few_jobs_of_an_owner_do_not_wait_for_the_many_of_another(jobs: &mut Jobs<'_>)
     jobs.submit("b", 100, 0);
     let served = jobs.claim(0, 300);
     let of_b: Vec<usize> = (0..served.len()).filter(|at| served[*at] == "b").collect();
-    // Alone, the 95th job is the 95th claim.
+    // Without the other share, the 95th job would be the 95th claim.
     assert!(of_b.len() == 100 && of_b[94] + 1 < 2 * 95, "{of_b:?}");
 }
 

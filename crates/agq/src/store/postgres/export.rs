@@ -1,5 +1,5 @@
-//! Export and import of a PostgreSQL database as records that any store can read. Each is one
-//! transaction: an export sees one moment, and an import is done whole or not at all.
+//! Export and import of a PostgreSQL database as records that any store can read. Export and import
+//! are one transaction each: an export sees one moment, and an import is done whole or not at all.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -72,7 +72,8 @@ impl PostgresStore {
     }
 
     /// Counts the deadlocks in the database so far, and lets PostgreSQL look for one early from now
-    /// on. By default it looks after a second, when a node has given the lock up.
+    /// on. By default, PostgreSQL looks after a second, when the lock timeout of a node has ended
+    /// the wait.
     pub(crate) async fn deadlocks(url: &str) -> anyhow::Result<i64> {
         let mut connection = PgConnection::connect(url).await?;
         let sql = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = 50', current_database()); END $$";

@@ -83,7 +83,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of connections that write: one for jobs, one for users' keys.
 const WRITERS: u32 = 2;
 
-/// Maximum number of notices that wait. More are dropped, and waiters find changes by polling.
+/// Maximum number of notices that wait. Further notices are dropped, and waiters find changes by
+/// polling.
 const MAX_NOTICES: usize = 20_000;
 
 /// PostgreSQL store of one node. Dropping it finishes submitted writes, and signs the node off.
@@ -111,9 +112,9 @@ pub(crate) struct PostgresStore {
 
 struct WriteQueues {
     jobs: PgWriteHandle,
-    /// Queue of writes of users' keys. These have their own writer, connection and transactions,
-    /// because claims must not wait for a large command on keys. Nor must they wait for the lock of
-    /// another node during such a command.
+    /// Queue of writes of users' keys. These writes have their own writer, connection and
+    /// transactions, because claims must wait neither for a large command on keys, nor for the lock
+    /// of another node during such a command.
     keys: PgWriteHandle,
 }
 

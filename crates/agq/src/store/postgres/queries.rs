@@ -55,8 +55,8 @@ pub(super) fn owner_in(row: &PgRow, column: usize) -> Result<Option<Owner>> {
     Ok(row.try_get::<Option<String>, _>(column)?.map(Owner::from))
 }
 
-/// Returns the ids of a page. SQL does not have the globs of Redis, so they are matched here. The
-/// argument of `sql`, if it has one, is `owner`.
+/// Returns the ids of a page. SQL does not have the globs of Redis, so the globs are matched here.
+/// The argument of `sql`, if it has one, is `owner`.
 pub(super) async fn page_of(
     pool: &Pool,
     sql: &'static str,

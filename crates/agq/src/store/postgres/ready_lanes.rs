@@ -66,8 +66,8 @@ impl LaneCache {
         Ok(())
     }
 
-    /// Sets whether other nodes claim jobs, too. They may have changed limits of blocked lanes
-    /// before they were known.
+    /// Sets whether other nodes claim jobs, too. Other nodes may have changed limits of blocked
+    /// lanes before this node knew of them.
     pub(super) fn set_peers(&mut self, has_peers: bool) {
         if has_peers != self.has_peers {
             self.has_peers = has_peers;
@@ -140,8 +140,8 @@ impl LaneCache {
         }
     }
 
-    /// Reads the keys of lanes with ready jobs that are not cached yet. Those that cannot be
-    /// decoded stay unknown.
+    /// Reads the keys of lanes with ready jobs that are not cached yet. Keys that cannot be decoded
+    /// stay unknown.
     fn add_unknown(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         if self.unknown_ready.is_empty() {
             return Ok(());

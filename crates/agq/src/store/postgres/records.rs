@@ -349,7 +349,8 @@ impl StoreAdmin for PostgresStore {
 
     fn sync(&self) -> StoreFuture<()> {
         // A commit with synchronous_commit off is on the database's disk within three times
-        // wal_writer_delay. That is less than the interval at which the caller asks for a sync.
+        // wal_writer_delay. This time is less than the interval at which the caller asks for a
+        // sync.
         Box::pin(ready(Ok(())))
     }
 

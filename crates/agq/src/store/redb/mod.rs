@@ -61,7 +61,7 @@ pub(crate) struct RedbStore {
     writer: Mutex<Option<JoinHandle<()>>>,
     versions: Arc<Versions>,
     notifier: Arc<ChangeNotifier>,
-    /// True while something visible is not on disk.
+    /// True while a visible write is not on disk.
     owes_sync: Arc<AtomicBool>,
     /// Reason why the writer has stopped, once there is one.
     failed: watch::Receiver<Option<String>>,
@@ -73,7 +73,7 @@ const WAL_BYTES: u64 = 8 << 20;
 
 struct WalFile {
     file: Box<dyn StorageBackend>,
-    /// Unique among all WALs.
+    /// Id of the WAL, unique among all WALs.
     id: u64,
     bytes: u64,
 }

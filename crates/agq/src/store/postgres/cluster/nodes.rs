@@ -289,7 +289,8 @@ impl Nodes {
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
-    /// Shows `settings` from the next heartbeat on. Their order is the same at all nodes.
+    /// Shows `settings` from the next heartbeat on. The order of the settings is the same at all
+    /// nodes.
     pub(crate) fn warn_of_different_settings(&self, settings: String) {
         // The settings are set once, so a second value is ignored.
         let _known = self.settings.set(settings);

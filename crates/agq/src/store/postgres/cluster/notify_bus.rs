@@ -4,9 +4,9 @@
 //! A notification wakes waiters at other nodes at once. Nodes also poll, because a notification may
 //! be lost.
 //!
-//! A notification is not sent in the transaction that it is about. Commits with notifications wait
-//! for each other, and would do so for as long as the disk takes. It is sent right after that, in a
-//! transaction of its own that waits for no disk.
+//! A notification is not sent in the transaction that it is about, because commits with
+//! notifications would wait for each other and for the disk. The notification is sent right after
+//! that commit, in a transaction of its own that waits for no disk.
 
 use std::{
     collections::HashSet,

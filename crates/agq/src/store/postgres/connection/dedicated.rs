@@ -1,5 +1,5 @@
-//! Dedicated connection for one purpose. It is opened when needed, and kept while it works. It is
-//! closed when a statement on it fails or is abandoned.
+//! Dedicated connection for one purpose, opened when needed, and kept while it works. The
+//! connection is closed when a statement on it fails or is abandoned.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +17,8 @@ impl DedicatedConnection {
         Self { access, kept: Mutex::default() }
     }
 
-    /// Takes the kept connection, or opens one. It closes unless [`keep`](Self::keep) gets it.
+    /// Takes the kept connection, or opens one. The connection closes unless [`keep`](Self::keep)
+    /// gets it.
     pub(crate) async fn take(&self) -> Result<PgConnection> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
         match kept {

@@ -12,7 +12,7 @@ use sqlx::{
 use crate::store::postgres::{CONNECT_TIMEOUT, connection::timeout::within};
 
 /// Maximum time between two statements of a transaction. Only the work of agq takes place in that
-/// time, and a large submission needs some.
+/// time, and a large submission needs some time.
 const MAX_PAUSE: Duration = Duration::from_secs(15);
 pub(crate) const TAKES_WRITES: &str =
     "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";

@@ -1,8 +1,8 @@
 //! Pool of connections for reads.
 //!
 //! A connection is checked before its use, unless it has just been in use and no connection of this
-//! node has failed since. It is also checked after a use that was abandoned. The checks are
-//! bounded, because a peer may vanish without closing its connection, and the place of that
+//! node has failed since. A connection is also checked after a use that was abandoned. The checks
+//! are bounded, because a peer may vanish without closing its connection, and the place of that
 //! connection in the pool must not be lost.
 
 use std::{
@@ -36,7 +36,8 @@ use crate::store::postgres::{
     },
 };
 
-/// Maximum duration of a check of a connection. The rest of `CONNECT_TIMEOUT` is for a new one.
+/// Maximum duration of a check of a connection. The rest of `CONNECT_TIMEOUT` is for a new
+/// connection.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time after the latest answer of a connection for which it needs no check, because the server
 /// has hardly had the time to go away.

@@ -19,7 +19,7 @@ use sqlx::{
 
 pub(crate) type Sql<'q> = Query<'q, Postgres, PgArguments>;
 
-/// Maximum number of bytes of a script. The values of a larger one are bound, in one message for
+/// Maximum number of bytes of a script. The values of a larger script are bound, in one message for
 /// each statement, because literals of large values take longer than these messages.
 const MAX_BYTES: usize = 64 << 10;
 
@@ -123,7 +123,7 @@ impl RoundTrip {
             }
             script.push(';');
         }
-        // The protocol ends a script at its first NUL. The database refuses one in a bound value.
+        // The protocol ends a script at its first NUL. The database refuses a NUL in a bound value.
         (!script.contains('\0')).then_some(script)
     }
 

@@ -76,7 +76,7 @@ fn look_by_pool(
     looked
 }
 
-/// Runs work on keys. If it fails, the transaction does, and other writes are retried alone.
+/// Runs work on keys. If the work fails, the transaction fails, and other writes are retried alone.
 fn on_keys(batch: &mut PgTxn<'_>, work: &KeyUpdate) -> Result<()> {
     let mut keys = PgKeys::new(batch.session);
     let outcome = work(&mut keys);

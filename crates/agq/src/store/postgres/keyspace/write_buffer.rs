@@ -37,7 +37,8 @@ struct CachedEntry {
     now: Option<KeyEntry>,
     /// True if the table has a row of the key.
     is_stored: bool,
-    /// True if that row is of a removed key, because a key that is created again gets a new number.
+    /// True if the row of the table is of a removed key, because a key that is created again gets a
+    /// new number.
     is_reborn: bool,
     /// Position of the key's change among the unwritten changes.
     turn: Option<usize>,

@@ -33,9 +33,9 @@ pub(super) async fn other_session(database: &Database, sql: &'static str) -> PgC
     connection
 }
 
-/// Opens three nodes on a database that looks for deadlocks early. By default it looks after a
-/// second, when the lock timeout of a node has ended the wait already and no deadlock would be
-/// counted.
+/// Opens three nodes on a database that looks for deadlocks early. By default, PostgreSQL looks
+/// after a second, when the lock timeout of a node has ended the wait already and no deadlock would
+/// be counted.
 pub(super) async fn three_nodes(database: &Database) -> Vec<Arc<PostgresStore>> {
     let mut connection = PgConnection::connect(&database.url()).await.unwrap();
     let sql = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = 50', current_database()); END $$";
@@ -203,7 +203,7 @@ async fn late_writes_keep_their_order_for_queues_and_plans() {
     let other = other_session(&database, locks).await;
     let plan_id = PlanId::new("p").unwrap();
     let (deleted, resumed) = (store.delete_plan(&plan_id, None), store.set_paused("q", false));
-    // The queue of the writer is worked off, so both have met the locks.
+    // The queue of the writer is worked off, so both writes have met the locks.
     store.set_paused("other", true).await.unwrap();
     let paused = store.set_paused("q", true);
     let again = StoredPlan::unsigned(plan_id, "{}".into(), NOW);

@@ -27,7 +27,8 @@ use crate::store::{
 
 const JOBS: u64 = 60;
 const RUNNING: u64 = 3;
-/// Enough for all jobs with their figures, but not for as many reservations as there are claimants.
+/// Processor time that suffices for the figures of all jobs, but not for a reservation of each
+/// claimant.
 const CPU_SECS: u64 = 40;
 const BUDGET: Budget = Budget {
     per_hours: 24,
@@ -69,7 +70,7 @@ fn booked_job(job_id: &str, limit: Option<&str>) -> NewJob {
 }
 
 fn submission(action_id: &str, count: usize) -> NewAction {
-    // Every other action has a limit, too, so that transactions lock both.
+    // Every other action has a limit, too, so that transactions lock limits and budgets.
     let limit = count.is_multiple_of(2).then_some("l");
     let jobs = (0..count).map(|n| booked_job(&format!("{action_id}-{n}"), limit)).collect();
     let action = Action::new(ActionId::new(action_id).unwrap(), PlanId::new("p").unwrap(), NOW);

@@ -82,7 +82,7 @@ async fn pool_drops_connections_to_a_server_that_became_read_only() {
         }
     };
     query("SET default_transaction_read_only TO on").execute(&pool).await.unwrap();
-    // Another connection of the node has failed, so this one is checked at once.
+    // Another connection of the node has failed, so this connection is checked at once.
     pool.note(&sqlx::Error::WorkerCrashed);
     assert_ne!(query_scalar::<_, i32>(pid).fetch_one(&pool).await.unwrap(), after);
 }

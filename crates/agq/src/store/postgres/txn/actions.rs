@@ -57,7 +57,7 @@ impl PgTxn<'_> {
         if is_new {
             self.change_document(DocumentKind::Approval, record.plan_id.as_str(), approval)?;
         } else if booking.is_some() {
-            // Another node has added the plan since the look. The retry finds it, and books
+            // Another node has added the plan since the look. The retry finds the plan, and books
             // nothing.
             return Err(Error::RowNotFound);
         }
@@ -78,8 +78,8 @@ impl PgTxn<'_> {
         plan_id: &PlanId,
         only_of: Option<&Owner>,
     ) -> Result<RuleResult<bool>> {
-        // A transaction that is about to add jobs has locked the plan; a later one does not find
-        // it.
+        // A transaction that is about to add jobs has locked the plan; a later transaction does not
+        // find the plan.
         let lock = "SELECT owner FROM agq.plans WHERE plan_id = $1 FOR UPDATE";
         let Some(row) = self.session.row(query(lock).bind(plan_id.as_str()))? else { return Ok(Ok(false)) };
         let owner = row.try_get::<Option<String>, _>(0)?;

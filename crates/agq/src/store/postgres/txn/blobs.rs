@@ -121,8 +121,8 @@ impl PgTxn<'_> {
         Ok(missing.map_or(Ok(()), |hash| Err(Rejection::BlobNotFound(*hash))))
     }
 
-    /// Counts a job with the blobs of its results. Earlier results of the same attempt name none,
-    /// because only the report of an end may name blobs.
+    /// Counts a job with the blobs of its results. Earlier results of the same attempt name no
+    /// blobs, because only the report of an end may name blobs.
     pub(crate) fn set_blobs(&mut self, job: &Job, results: &ReportedResults) {
         if results.blobs.is_empty() {
             return;

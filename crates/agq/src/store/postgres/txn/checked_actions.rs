@@ -30,7 +30,7 @@ const CHECK: PreparedStatement = PreparedStatement {
 };
 
 /// Jobs that decide whether others are added, and those among them that new jobs are compared with,
-/// by their kinds. No other transaction changes them until this one ends.
+/// by their kinds. No other transaction changes these jobs until this transaction ends.
 pub(crate) struct CheckedJobs {
     pub(crate) compared: HashMap<String, Vec<JobId>>,
     pub(crate) jobs: BTreeMap<JobId, Job>,
@@ -143,7 +143,7 @@ impl PgTxn<'_> {
     }
 
     /// Adds actions that do not exist, which the next write inserts. If another node inserts one of
-    /// them first, the insertion fails, and the retry finds it.
+    /// them first, the insertion fails, and the retry finds that action.
     fn add_new(&mut self, actions: &[&NewAction], turns: Vec<u64>) -> Result<Vec<RuleResult<AddOutcome>>> {
         for new in actions {
             self.new_actions.push(new)?;

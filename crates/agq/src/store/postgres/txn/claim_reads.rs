@@ -1,8 +1,9 @@
 //! Reads and locks for the claims of a transaction.
 //!
 //! A lane with a limit, a budget or quantities is read under locks: first those of its bounds, then
-//! those of its jobs. So is any lane if there is no other node, or if it is the only one. Otherwise
-//! lanes are read without locks, and claims lock the jobs that they have chosen.
+//! those of its jobs. Any other lane is read under locks, too, if there is no other node, or if the
+//! lane is the only one. Otherwise lanes are read without locks, and claims lock the jobs that they
+//! have chosen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +28,7 @@ use crate::store::{
 impl PgTxn<'_> {
     /// Reads the first jobs of a lane, and of the lanes at which the claims at the places `open`
     /// probably look next. Each read of a batch has twice the size of the one before, so that few
-    /// are needed.
+    /// reads are needed.
     pub(crate) fn read_lanes(&mut self, batch: &mut ClaimBatch<'_>, lane: i32, open: &[usize]) -> Result<()> {
         let factor = 1_usize << batch.reads.min(16);
         batch.reads += 1;
@@ -88,13 +89,14 @@ impl PgTxn<'_> {
             && self.lanes.budget_of(lane).is_none_or(|name| self.budgets.has_locked(name))
     }
 
-    /// Returns why the first job of a lane may not begin: its limit or its budget, which does not
-    /// admit it or which another transaction has locked. Without a job, returns why none may begin.
+    /// Returns why the first job of a lane may not begin: the limit or the budget of the lane,
+    /// which does not admit the job or which another transaction has locked. Without a job, returns
+    /// why no job may begin.
     pub(crate) fn block_of(&self, lane: i32, first: Option<&Job>, now: Timestamp) -> Option<Block> {
         self.limit_block(lane, now).or_else(|| self.budget_block(lane, first, now))
     }
 
-    /// Returns why the limit of a lane lets no job begin, if it does not.
+    /// Returns the reason if the limit of a lane lets no job begin.
     pub(crate) fn limit_block(&self, lane: i32, now: Timestamp) -> Option<Block> {
         let key = self.lanes.limit_of(lane)?;
         let limit = self.limits.get(key);
@@ -114,7 +116,7 @@ impl PgTxn<'_> {
     }
 
     /// Locks jobs of the lanes that claims have chosen, as many as there are claims of each. Jobs
-    /// that other transactions have locked are passed over, so that some claims may get none.
+    /// that other transactions have locked are passed over, so that some claims may get no job.
     pub(crate) fn lock_seen(
         &self,
         batch: &mut ClaimBatch<'_>,

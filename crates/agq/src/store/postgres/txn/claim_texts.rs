@@ -1,5 +1,5 @@
-//! Texts of claimed jobs, which no rule needs. They are read with the last statements of a
-//! transaction, each plan once.
+//! Texts of claimed jobs, which no rule needs. The last statements of a transaction read the texts,
+//! each plan once.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -97,8 +97,8 @@ impl PgTxn<'_> {
         Ok(ClaimBatch { all, now, barred, ready, closed: Vec::new(), reads: 0, withdrawn: 0 })
     }
 
-    /// Claims a job for each of the claims at the places `open`, if there is one. Returns those
-    /// that have to choose again, because other transactions had locked what they chose.
+    /// Claims a job for each of the claims at the places `open`, if there is one. Returns the
+    /// claims that have to choose again, because other transactions had locked the chosen jobs.
     fn claim_open(
         &mut self,
         batch: &mut ClaimBatch<'_>,
@@ -125,9 +125,10 @@ impl PgTxn<'_> {
         Ok(beaten)
     }
 
-    /// Takes the next job for a claim: from the first of its queues that has one, that of the share
-    /// whose turn it is; in the share, the highest priority, then the oldest. Ends the jobs in
-    /// front of it that can no longer run. `open` has the places of the claims without a job.
+    /// Takes the next job for a claim, from the first of its queues that has a job: of the share
+    /// whose turn it is, the job with the highest priority, and of these the oldest. Ends the jobs
+    /// in front of that job that can no longer run. `open` has the places of the claims without a
+    /// job.
     fn choose(&mut self, batch: &mut ClaimBatch<'_>, at: usize, open: &[usize]) -> Result<Option<Chosen>> {
         let claimant = batch.all[at].claimant;
         let mut placement = None;
@@ -167,7 +168,7 @@ impl PgTxn<'_> {
         Ok(None)
     }
 
-    /// Ends a ready job that can no longer run, and returns true. Returns false if it can run.
+    /// Ends a ready job that can no longer run, and returns true. Returns false if the job can run.
     fn withdraw(&mut self, batch: &mut ClaimBatch<'_>, ready: &LockedJob) -> bool {
         let ended = if ready.has_plan {
             let Some(late) = job::expired(&ready.job, batch.now) else { return false };
@@ -200,7 +201,7 @@ impl PgTxn<'_> {
         Claim { job, queue, input: String::new(), plan: String::new(), order: None, resources }
     }
 
-    /// Removes the results of earlier attempts, which are not those of the claimed ones.
+    /// Removes the results of earlier attempts of the claimed jobs.
     fn forget_results(&mut self, claims: &[Option<Claim>]) -> Result<()> {
         let again = claims.iter().flatten().filter(|claim| claim.job.attempt > 1);
         let again: Vec<&str> = again.map(|claim| claim.job.job_id.as_str()).collect();
@@ -215,8 +216,8 @@ impl PgTxn<'_> {
     /// to look again. Leaves it unset if no job was claimed, because two nodes would otherwise
     /// notify each other for ever.
     fn note_left(&mut self, claims: &[Option<Claim>], batch: &ClaimBatch<'_>) {
-        // A claim that stopped at the bound has ended jobs, and jobs that can run may be behind
-        // them.
+        // A claim that stopped at the bound has ended jobs, and jobs that can run may be behind the
+        // ended jobs.
         if claims.iter().all(Option::is_none) && batch.withdrawn < MAX_WITHDRAWN {
             return;
         }

@@ -212,7 +212,7 @@ impl PgTxn<'_> {
         if self.budgets.is_empty() { OnLocked::Wait } else { OnLocked::Fail }
     }
 
-    /// Returns the jobs of the kinds `keys` that new ones are compared with.
+    /// Returns the jobs of the kinds `keys` that new jobs are compared with.
     pub(crate) fn compared(&self, keys: &BTreeSet<&str>) -> Result<HashMap<String, Vec<JobId>>> {
         if keys.is_empty() {
             return Ok(HashMap::new());
@@ -220,9 +220,9 @@ impl PgTxn<'_> {
         compared_in(&self.session.rows(COMPARED.query(of_kinds(keys)))?)
     }
 
-    /// Locks a kind, and returns its jobs that a new one is compared with. No other job is added to
-    /// them until this transaction ends. The transaction may have to be retried, because this lock
-    /// comes after the locks of jobs.
+    /// Locks a kind, and returns its jobs that a new job is compared with. No other job is added to
+    /// the kind until this transaction ends. The transaction may have to be retried, because this
+    /// lock comes after the locks of jobs.
     pub(crate) fn compared_with(&self, key: &str) -> Result<Vec<JobId>> {
         self.lock_names(vec![document_name(DocumentKind::Unique, key)])?;
         Ok(self.compared(&BTreeSet::from([key]))?.remove(key).unwrap_or_default())

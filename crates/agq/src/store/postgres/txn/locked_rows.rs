@@ -1,5 +1,5 @@
-//! Documents of one kind that a write transaction has locked. No other transaction changes them
-//! until it ends.
+//! Documents of one kind that a write transaction has locked. No other transaction changes these
+//! documents until the write transaction ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,9 +15,9 @@ use crate::store::{
     },
 };
 
-/// Defines a statement that locks documents of a kind. It reads the ends that the documents of
-/// limits do not count. A statement may miss ends that are committed while it runs, and then finds
-/// less room under a limit than there is.
+/// Defines a statement that locks documents of a kind. The statement reads the ends that the
+/// documents of limits do not count. The statement may miss ends that are committed while it runs,
+/// and then finds less room under a limit than there is.
 macro_rules! locking {
     ($name:literal, $lock:literal) => {
         PreparedStatement {
@@ -35,9 +35,9 @@ const WAIT: PreparedStatement = locking!("agq_lock_documents", " FOR UPDATE");
 const FAIL: PreparedStatement = locking!("agq_lock_documents_nowait", " FOR UPDATE NOWAIT");
 const FREE: PreparedStatement = locking!("agq_lock_free_documents", " FOR UPDATE SKIP LOCKED");
 
-/// Statement that inserts those of the given documents that do not exist. It leaves existing ones
-/// out first. Otherwise `ON CONFLICT` would wait for the transaction that changes such a document,
-/// and the lock of the document would wait once more.
+/// Statement that inserts those of the given documents that do not exist. The statement leaves out
+/// existing documents first. Otherwise `ON CONFLICT` would wait for the transaction that changes
+/// such a document, and the lock of the document would wait once more.
 pub(crate) const MAKE: PreparedStatement = PreparedStatement {
     name: "agq_make_documents",
     sql: "INSERT INTO agq.notes (kind, id, json) SELECT $1::text, n.id, $3::text FROM unnest($2::text[]) AS n (id) \
@@ -155,8 +155,9 @@ impl<T: Default + Serialize + DeserializeOwned> LockedRows<T> {
     /// Locks documents for this transaction. A transaction waits for documents once, in their
     /// order.
     ///
-    /// A transaction that already holds some does not wait, because the holder of the missing ones
-    /// may wait for those. The transaction then fails, and the writer retries the writes in parts.
+    /// A transaction that already holds documents does not wait, because the holder of the missing
+    /// documents may wait for the held ones. The transaction then fails, and the writer retries the
+    /// writes in parts.
     pub(crate) fn lock(
         &mut self,
         session: &DatabaseSession,
@@ -239,7 +240,7 @@ impl<T: Default + Serialize + DeserializeOwned> LockedRows<T> {
         Ok(())
     }
 
-    /// Changes a locked document. Returns false if it is not locked.
+    /// Changes a locked document. Returns false if the document is not locked.
     pub(crate) fn change(&mut self, key: &str, change: impl FnOnce(&T) -> T) -> bool {
         let Some(document) = self.locked.get_mut(key) else { return false };
         *document = change(document);

@@ -25,7 +25,7 @@ pub(crate) const MADE: PreparedStatement = PreparedStatement {
          UNION ALL SELECT NULL, (SELECT array_agg(nextval('agq.turns')) FROM generate_series(1, $4::bigint))",
 };
 
-/// Statement that inserts new actions. It fails if one of them exists.
+/// Statement that inserts new actions, and fails if one of them exists.
 const INSERT: PreparedStatement = PreparedStatement {
     name: "agq_insert_actions",
     sql: "INSERT INTO agq.actions (action_id, record, owner) \

@@ -201,8 +201,8 @@ impl<'b> PgTxn<'b> {
         }
     }
 
-    /// Lets claims look at lanes again that a change of a job may open: lanes of its limit and its
-    /// budget, which it leaves, and its own lane, of which it is no longer the first job.
+    /// Lets claims look again at lanes that a change of a job may open: the lanes of the limit and
+    /// the budget that the job leaves, and the lane of which the job is no longer the first one.
     fn unblock(&mut self, before: Option<&Job>, job: &Job) {
         let Some(before) = before.filter(|before| before.state != job.state) else { return };
         let lane = sql_types::lane(before.lane);
@@ -323,7 +323,7 @@ impl<'b> PgTxn<'b> {
         self.grown_by += new.len();
         if new.len() > 0 {
             self.lock_lanes(new.lanes())?;
-            // The look did not see these jobs.
+            // The look for the claims did not see the new jobs.
             self.reads.claims = None;
         }
         new.insert(round_trip, std::mem::take(&mut self.inputs));
@@ -370,7 +370,8 @@ impl<'b> PgTxn<'b> {
         rows.iter().map(|row| decode(row.try_get(0)?)).collect()
     }
 
-    /// Locks and returns an action. No other transaction writes the action until this one ends.
+    /// Locks and returns an action. No other transaction writes the action until this transaction
+    /// ends.
     pub(super) fn action(&self, action_id: &ActionId) -> Result<Option<Action>> {
         let sql = "SELECT record FROM agq.actions WHERE action_id = $1 FOR UPDATE";
         let row = self.session.row(query(sql).bind(action_id.as_str()))?;

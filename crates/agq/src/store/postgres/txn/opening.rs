@@ -30,7 +30,8 @@ use crate::store::{
     },
 };
 
-/// Results of the first round trip. Each is used once, by the first statement that would read it.
+/// Results of the first round trip. Each result is used once, by the first statement that would
+/// read it.
 #[derive(Default)]
 pub(crate) struct OpeningReads {
     pub(crate) jobs: Option<JobReads>,
@@ -84,7 +85,7 @@ impl Opening {
     }
 
     /// Locks the jobs `ids` that have not ended, and, if new jobs are checked, all jobs that decide
-    /// about these.
+    /// about the new jobs.
     pub(crate) fn lock_jobs(&mut self, ids: BTreeSet<&str>, checks: &Checks<'_>) {
         if checks.is_empty() {
             if !ids.is_empty() {
@@ -136,8 +137,8 @@ impl Opening {
         }
     }
 
-    /// Reads the first jobs of the lanes at which the claims probably look, unless these lock other
-    /// records before the jobs: limits, budgets and workers.
+    /// Reads the first jobs of the lanes at which the claims probably look, unless the claims lock
+    /// other records before the jobs: limits, budgets and workers.
     pub(crate) fn claim(&mut self, all: &[ClaimRequest<'_>], lanes: &mut LaneCache) {
         let now = all.iter().map(|request| request.now).max().unwrap_or_default();
         let claimants = all.iter().map(|request| request.claimant);

@@ -111,8 +111,8 @@ impl PgTxn<'_> {
         self.lanes.reservations.starts(placement, first, &claimant.holder, now)
     }
 
-    /// Counts the quantities of a job whose claim begins or ends. Announces ready jobs if some may
-    /// fit now that did not before.
+    /// Counts the quantities of a job whose claim begins or ends. Announces ready jobs if jobs may
+    /// fit now that did not fit before.
     pub(crate) fn count_quantities(&mut self, before: Option<&Job>, job: &Job) {
         self.quantities.count(self.lanes, before, job);
         let Some(before) = before.filter(|before| before.state != job.state) else { return };

@@ -17,7 +17,7 @@ pub(crate) struct LockedJob {
 }
 
 /// Ready job as the transaction has read it. Jobs that are only seen are locked when claims have
-/// chosen them, so that other nodes can claim the others.
+/// chosen them, so that other nodes can claim the other jobs.
 pub(crate) enum ReadyJob {
     Locked(Box<LockedJob>),
     Seen,
@@ -111,8 +111,8 @@ impl ReadyJobs {
     }
 
     /// Drops the jobs that were only seen and that the transaction has locked since, or found
-    /// locked by others: those up to the last one of `found`, and all of them if it found fewer
-    /// than it looked for.
+    /// locked by other transactions: the jobs up to the last one of `found`, and all seen jobs if
+    /// the read found fewer jobs than it looked for.
     pub(crate) fn drop_seen(&mut self, read: &LaneRead, found: &[(Position, Option<ReadyJob>)]) {
         let Some(lane) = self.lanes.get_mut(&read.lane) else { return };
         let last = found.last().map(|(position, _)| *position).filter(|_| found.len() >= read.count);

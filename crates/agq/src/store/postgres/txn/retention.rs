@@ -23,9 +23,10 @@ use crate::store::{
 const ENDED: [Status; 3] = [Status::Completed, Status::Failed, Status::Cancelled];
 const BEFORE: &str = "SELECT record FROM agq.ended WHERE status = $1 AND ended_at < $2 \
      ORDER BY ended_at, job_id LIMIT $3 FOR UPDATE SKIP LOCKED";
-/// Query for the oldest ended jobs. It takes the first jobs of each status from the index, which is
-/// in order of time only within a status, and then the oldest of them. The rows are locked after
-/// that, by their places in the table, because a sort under the locks would read every ended job.
+/// Query for the oldest ended jobs. The query takes the first jobs of each status from the index,
+/// which is in order of time only within a status, and then the oldest of them. The rows are locked
+/// after that, by their places in the table, because a sort under the locks would read every ended
+/// job.
 pub(crate) const OLDEST: &str = "SELECT record FROM agq.ended WHERE ctid = ANY (ARRAY(\
      SELECT o.place FROM unnest($1::smallint[]) AS s (status) CROSS JOIN LATERAL (\
          SELECT e.ctid AS place, e.ended_at, e.job_id FROM agq.ended AS e WHERE e.status = s.status \

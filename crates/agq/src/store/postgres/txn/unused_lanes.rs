@@ -16,7 +16,7 @@ use crate::store::{
 const MAX_REMOVED: usize = 1_000;
 /// Query for lanes without any job, ended jobs included. A lane stays if its number is one of the
 /// next ones, because nodes may have a removed lane in their caches, and its number must not be
-/// used again as long as they have.
+/// used again as long as they have the lane.
 const EMPTY_LANES: &str = "SELECT lane FROM agq.lanes AS l WHERE l.is_counted \
          AND (l.lane - 1 - (SELECT coalesce(last_value, 0) FROM pg_sequences \
          WHERE schemaname = 'agq' AND sequencename = 'lanes_lane_seq') + 2147483647) % 2147483647 >= 100000000 \

@@ -14,7 +14,8 @@ use crate::store::{
 };
 
 impl PgTxn<'_> {
-    /// Locks and returns a worker. No other transaction writes the worker until this one ends.
+    /// Locks and returns a worker. No other transaction writes the worker until this transaction
+    /// ends.
     fn worker(&self, worker_id: &WorkerId) -> Result<Option<Worker>> {
         let sql = "SELECT record FROM agq.workers WHERE worker_id = $1 FOR UPDATE";
         let row = self.session.row(query(sql).bind(worker_id.as_str()))?;
@@ -35,7 +36,8 @@ impl PgTxn<'_> {
             "INSERT INTO agq.workers (worker_id, record) VALUES ($1, $2) ON CONFLICT DO NOTHING"
         };
         if self.session.run(query(sql).bind(worker_id.as_str()).bind(encode(&worker)?))? == 0 {
-            // Another node has added the worker since the look. The rule of the retry sees it.
+            // Another node has added the worker since the look. The rule of the retry sees the
+            // worker.
             return Err(Error::RowNotFound);
         }
         if let Some(registration) = registration {

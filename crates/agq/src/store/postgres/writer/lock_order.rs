@@ -6,8 +6,8 @@
 //! one transaction at a time.
 //!
 //! Plans and lanes are shared locks against removal, before or after the others. Only the deletion
-//! of a plan waits for one of them. If its batch holds a limit that the other transaction wants,
-//! the lock timeout ends the wait, and the batch is retried in halves.
+//! of a plan waits for such a lock. If the batch of the deletion holds a limit that the other
+//! transaction wants, the lock timeout ends the wait, and the batch is retried in halves.
 //!
 //! Retention waits for documents of unique keys after the jobs that it removes. If the transaction
 //! that holds such a document waits for one of these jobs, the lock timeout ends that wait, too.

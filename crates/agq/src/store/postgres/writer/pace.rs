@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use crate::store::batching_policy::BatchSizePredictor;
 
-/// Parts of the moving average of the time for a batch. The newest batch is one of them.
+/// Parts of the moving average of the time for a batch. The newest batch is one part.
 const PARTS: u32 = 8;
 /// Maximum time that counts for a batch. A batch that waits for locks takes longer.
 const MAX_TIME: Duration = Duration::from_millis(20);
-/// Number of writes from which on a batch does not wait. With fewer, the writes of two groups of
-/// submitters share the round trips and the commit. With more, the database had better work for one
-/// group while agq answers the other.
+/// Number of writes from which on a batch does not wait. With fewer writes, those of two groups of
+/// submitters share the round trips and the commit. With more writes, the database had better work
+/// for one group while agq answers the other.
 const ENOUGH: u32 = 16;
 
 #[derive(Debug, Default)]
@@ -22,8 +22,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Returns how many writes the next batch may have, and how long `submitted` ones wait for the
-    /// others.
+    /// Returns how many writes the next batch may have, and how long `submitted` writes wait for
+    /// the others.
     pub(crate) fn wait_for(&self, submitted: usize) -> (usize, Duration) {
         let submitted = u32::try_from(submitted).unwrap_or(u32::MAX);
         let expected = self.predictor.expected().min(ENOUGH);

@@ -109,7 +109,8 @@ impl PgWrite {
         matches!(&self.work, WriteKind::Other(other) if other.is_on_keys)
     }
 
-    /// Returns the subjects of the write. A claim has none, because it takes jobs without a holder.
+    /// Returns the subjects of the write. A claim has no subjects, because it takes jobs without a
+    /// holder.
     pub(crate) fn subjects(&self) -> Subjects {
         match &self.work {
             WriteKind::Decide(deciding) => Subjects::of_decision(&deciding.decision),
@@ -138,7 +139,7 @@ pub(crate) struct PgQueue {
 #[derive(Default)]
 struct PgQueueState {
     waiting: Vec<PgWrite>,
-    /// Number of writes for which the writer waits. Fewer do not wake it.
+    /// Number of writes for which the writer waits. Fewer writes do not wake the writer.
     wanted: usize,
     is_closed: bool,
 }

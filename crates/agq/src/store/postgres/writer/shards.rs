@@ -10,8 +10,9 @@ const PER_TURN: u32 = 1_000;
 /// Shards that a node writes.
 ///
 /// As long as a transaction has an old snapshot, PostgreSQL keeps all versions of a row, and each
-/// change of a count has to pass over them. A node then uses several shards in turn, so that each
-/// row has fewer versions. Otherwise it uses one shard, because readers add up all shards.
+/// change of a count has to pass over these versions. A node then uses several shards in turn, so
+/// that each row has fewer versions. Without an old snapshot, a node uses one shard, because
+/// readers add up all shards.
 #[derive(Debug)]
 pub(crate) struct Shards {
     first: u16,

@@ -15,7 +15,8 @@ use crate::store::postgres::connection::Pool;
 const FIRST: usize = 5_000;
 const ANALYZE: &str = "ANALYZE agq.jobs, agq.ended, agq.inputs, agq.results";
 
-/// Maximum duration of `ANALYZE`. Its connection must return to the pool even without an answer.
+/// Maximum duration of `ANALYZE`. The connection of the statement must return to the pool even
+/// without an answer.
 const MAX_ANALYZE_TIME: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]

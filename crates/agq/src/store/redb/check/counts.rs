@@ -25,14 +25,14 @@ const STATUSES: [Status; 6] =
 /// Counts of the stored jobs.
 #[derive(Default)]
 pub(super) struct CountedJobs {
-    /// By status.
+    /// All jobs, by status.
     all: [u64; 6],
     actions: BTreeMap<String, JobCounts>,
     /// Jobs that have not ended, by plan.
     loads: BTreeMap<String, u64>,
     /// Available jobs and all jobs, by lane.
     lanes: BTreeMap<u32, (u64, u64)>,
-    /// By lane and state.
+    /// All jobs, by lane and state.
     states: BTreeMap<u32, [u64; 8]>,
     budgets: CountedRuns,
     limits: CountedStarts,

@@ -134,7 +134,7 @@ mod tests {
         let mut rows = SortedRuns::default();
         for (from, count, apart, is_in) in runs {
             for place in (0..*count).map(|n| from + n * apart) {
-                // Large enough that a run can be longer than `MAX_RUN_BYTES`.
+                // The value is so large that a run can be longer than `MAX_RUN_BYTES`.
                 let value = format!("{place} of round {round}{:1000}", "");
                 let key = RawKey::of::<(&[u8], i64)>(&(&b"list"[..], place));
                 rows.insert(key, is_in.then(|| value.as_bytes().into()));

@@ -40,11 +40,12 @@ pub(crate) struct Committer {
     wal: Wal,
     flusher: Flusher,
     durability: Durability,
-    /// True while something visible is not on disk.
+    /// True while a visible write is not on disk.
     owes_sync: Arc<AtomicBool>,
     /// Moving average of the duration of a sync, in microseconds.
     sync_us: u64,
-    /// Set after an error, when WAL and database may differ. Only a restart makes them agree.
+    /// Set after an error, when WAL and database may differ. Only a restart makes WAL and database
+    /// agree.
     has_failed: bool,
 }
 

@@ -20,7 +20,7 @@ use crate::store::redb::{
     schema::Result,
 };
 
-/// A snapshot to flush, the WAL, and the number of the first record that is not in it.
+/// A snapshot to flush, the WAL, and the number of the first record that is not in the snapshot.
 pub(crate) struct Flush {
     pub(crate) kept: PinnedSnapshot,
     pub(crate) wal: u64,
@@ -76,7 +76,7 @@ impl Flusher {
         Self::Deferred { versions, waiting: None }
     }
 
-    /// Returns true while a flush runs. The next one has to wait for it.
+    /// Returns true while a flush runs. The next flush has to wait.
     pub(crate) fn is_busy(&self) -> bool {
         match self {
             Self::Threaded(thread) => thread.is_busy.load(Ordering::Acquire),
@@ -96,7 +96,8 @@ impl Flusher {
             }
             #[cfg(feature = "simulation")]
             Self::Deferred { waiting, .. } => {
-                // Soon, and sometimes so late that the other half of the WAL is full before.
+                // The flush runs soon, and sometimes so late that the other half of the WAL is full
+                // before.
                 let batches = if flush.next.is_multiple_of(5) { 15 } else { flush.next % 4 };
                 *waiting = Some((flush, batches));
                 Ok(())
@@ -104,7 +105,8 @@ impl Flusher {
         }
     }
 
-    /// Returns the outcome of the last flush if it has ended. The writer calls it for every batch.
+    /// Returns the outcome of the last flush if it has ended. The writer calls the method for every
+    /// batch.
     pub(crate) fn poll(&mut self) -> Result<()> {
         match self {
             Self::Threaded(thread) if thread.is_owed && !thread.is_busy.load(Ordering::Acquire) => {

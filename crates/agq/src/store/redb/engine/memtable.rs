@@ -1,5 +1,5 @@
-//! The memtable: changes in memory that the database does not have yet. It has the rows of each
-//! table in the order of their keys. A WAL record is a serialised memtable.
+//! The memtable: changes in memory that the database does not have yet. The memtable has the rows
+//! of each table in the order of their keys. A WAL record is a serialised memtable.
 
 use redb::WriteTransaction;
 
@@ -15,7 +15,7 @@ use crate::store::redb::{
 /// Length of a value that stands for a removed key (tombstone).
 const REMOVED: u32 = u32::MAX;
 
-/// Rows of the tables that have any, by number of the table. A batch changes only a few.
+/// Rows of the tables that have any, by number of the table. A batch changes only a few tables.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memtable(Vec<(usize, SortedRuns)>);
 
@@ -109,7 +109,8 @@ struct RecordRow<'r> {
     value: Option<&'r [u8]>,
 }
 
-/// Takes the next row from a record. `None` at its end, or if it cannot be read.
+/// Takes the next row from a record. Returns `None` at the end of the record, or if the row cannot
+/// be read.
 fn take_row<'r>(record: &mut &'r [u8]) -> Option<RecordRow<'r>> {
     let (&name, rest) = record.split_first()?;
     let (table, rest) = rest.split_at_checked(name.into())?;

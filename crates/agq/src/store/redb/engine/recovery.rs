@@ -92,7 +92,7 @@ pub(crate) fn make_durable(mut transaction: WriteTransaction, id: u64, next: u64
         meta.insert(WAL_NEXT, next)?;
     }
     transaction.set_durability(Durability::Immediate)?;
-    // This makes opening the database after a crash fast, whatever its size.
+    // Quick repair makes opening the database after a crash fast, whatever its size.
     transaction.set_quick_repair(true);
     transaction.commit()?;
     Ok(())

@@ -21,7 +21,7 @@ type RunPosition = (usize, usize);
 /// row is appended without a search in a tree, and without moving other rows.
 #[derive(Default)]
 pub(crate) struct SortedRuns {
-    /// None of them is empty. The rows of one batch usually fit into one run.
+    /// None of the runs is empty. The rows of one batch usually fit into one run.
     runs: SmallVec<[Run; 1]>,
     len: usize,
 }

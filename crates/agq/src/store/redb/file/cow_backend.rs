@@ -1,5 +1,5 @@
-//! Copy-on-write view of a file: writes stay in memory, and the file is never changed. It serves to
-//! read a database that needs a repair or a migration first.
+//! Copy-on-write view of a file: writes stay in memory, and the file is never changed. The view
+//! serves to read a database that needs a repair or a migration first.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ struct WrittenBlocks {
     len: u64,
     /// Length of the prefix of the file that is still visible below written blocks.
     shown: u64,
-    /// By number of the block.
+    /// Written blocks, by number.
     written: BTreeMap<u64, Box<[u8; BLOCK]>>,
 }
 

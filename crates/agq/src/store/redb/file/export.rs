@@ -100,7 +100,7 @@ pub(crate) fn import(file: &Path, from: &mut Importer<impl BufRead>) -> anyhow::
     }
 }
 
-/// Inserts records. All of them are durable when the last one is.
+/// Inserts records. All records are durable when the last record is.
 fn put_all(
     versions: &Versions,
     cache: &mut WriterCache,

@@ -44,7 +44,7 @@ pub(crate) fn prepare(database: &Database) -> anyhow::Result<()> {
 }
 
 /// Migrates a database, and creates every table, so that reads need not check whether a table
-/// exists. It is one transaction, so a crash changes nothing.
+/// exists. The migration is one transaction, so a crash changes nothing.
 pub(crate) fn convert(database: &Database) -> anyhow::Result<()> {
     let transaction = database.begin_write()?;
     let found = transaction.open_table(META.table)?.get("format")?.map_or(FORMAT, |format| format.value());
@@ -106,7 +106,7 @@ fn to_3(transaction: &WriteTransaction) -> Result<()> {
     Ok(())
 }
 
-/// A WAL precedes the database. An agq without WAL would miss its records.
+/// A WAL precedes the database. An agq without WAL would miss the records of the WAL.
 fn to_4(_: &WriteTransaction) -> Result<()> {
     Ok(())
 }

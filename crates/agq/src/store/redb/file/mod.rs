@@ -54,7 +54,7 @@ impl DatabaseReport {
     }
 }
 
-/// Size of redb's page cache, in bytes. A larger one is slower, because it reuses fewer pages.
+/// Size of redb's page cache, in bytes. A larger cache is slower, because it reuses fewer pages.
 const CACHE_BYTES: usize = 128 << 20;
 
 /// Returns a builder that checks every page, and so refuses a file changed outside agq.

@@ -217,7 +217,7 @@ pub(crate) fn peek(read: &Snapshot<'_>, queue: &str, count: usize) -> Result<Vec
     next.into_iter().take(count).map(|(_, _, job_id)| codec::job_id(&job_id)).collect()
 }
 
-/// Returns true if retention can remove an ended job. It reads only the first job of each status.
+/// Returns true if retention can remove an ended job. Reads only the first job of each status.
 pub(crate) fn is_prunable(read: &Snapshot<'_>, keep: Retention) -> Result<bool> {
     let ended = read.table(&ENDED);
     for status in [Status::Completed, Status::Failed, Status::Cancelled, Status::Dead] {

@@ -10,8 +10,8 @@ pub(crate) type KeyCompare = fn(&[u8], &[u8]) -> Ordering;
 /// Returns true if no key fits between two ascending keys. May be false for adjacent keys.
 pub(crate) type AreAdjacent = fn(&[u8], &[u8]) -> bool;
 
-/// A type of keys whose order is known. Texts have the same encoding and order as their bytes. They
-/// are compared as bytes, because redb would validate UTF-8 at each comparison.
+/// A type of keys whose order is known. Texts have the same encoding and order as their bytes.
+/// Texts are compared as bytes, because redb would validate UTF-8 at each comparison.
 pub(crate) trait Ordered: Key + 'static {
     const ORDER: KeyCompare;
 }

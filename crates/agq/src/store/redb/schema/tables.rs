@@ -10,7 +10,7 @@ use crate::store::{KeyEntry, StoredValue, redb::schema::key_order::AreAdjacent};
 /// Format of the file, stored under `format` in [`META`].
 pub(crate) const FORMAT: u64 = 6;
 
-/// Calls a macro with the rows of all tables. This is the only list of them.
+/// Calls a macro with the rows of all tables, which are listed only here.
 ///
 /// A row has the constant, the name in the database, the field of
 /// [`Tables`](crate::store::redb::txn::tables::Tables), the type of keys and the type of values.
@@ -49,7 +49,7 @@ macro_rules! for_each_table {
             /// Index of scheduled and retryable jobs: due time, job.
             WAITING "waiting" waiting: (u64, &'static str) => ();
             /// Index of deadlines: end of the attempt of an active job, or expiry of an available
-            /// one; job.
+            /// job; job.
             LEASES "leases" leases: (u64, &'static str) => ();
             /// Index of claims: holder, active job.
             HELD "held" held: (&'static str, &'static str) => ();
@@ -124,7 +124,7 @@ macro_rules! define_constants {
 }
 for_each_table!(define_constants);
 
-/// Record of a user's key. Its encoding is: type, number, expiry (0 for none), content.
+/// Record of a user's key. The encoding is: type, number, expiry (0 for none), content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyRecord {
     /// Key in [`KEY_NUMBERS`].

@@ -159,7 +159,7 @@ impl WriteTxn<'_> {
     pub(crate) fn decide_action(&mut self, action_id: &ActionId, rule: &ActionRule) -> Ruled<(), Error> {
         let Some(action) = accepted!(rule(self.action(action_id)?.as_ref())) else { return Ok(Ok(())) };
         if !action.is_open && action.total_jobs > 0 && self.has_no_jobs(action_id)? {
-            // Retention has removed all its jobs while it was open.
+            // Retention has removed all jobs of the action while the action was open.
             self.remove_action(action_id);
             return Ok(Ok(()));
         }
@@ -172,7 +172,7 @@ impl WriteTxn<'_> {
         Ok(Ok(()))
     }
 
-    /// Returns true if the stored action came from the same submission.
+    /// Returns true if no job of the action is kept.
     pub(super) fn has_no_jobs(&self, action_id: &ActionId) -> Result<bool> {
         let id = action_id.as_str();
         Ok(self.tables.action_jobs.range((id, 0)..=(id, u64::MAX))?.next().is_none())

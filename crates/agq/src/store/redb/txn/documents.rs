@@ -113,7 +113,7 @@ impl WriteTxn<'_> {
         Ok(())
     }
 
-    /// Returns the jobs with a unique key that a new one is compared with.
+    /// Returns the jobs with a unique key that a new job is compared with.
     pub(crate) fn compared_with(&self, key: &str) -> Result<Vec<JobId>> {
         let document = self.tables.documents.get((DocumentKind::Unique.as_str(), key))?;
         let ids = document.map(|document| ids_in(document.value())).transpose();

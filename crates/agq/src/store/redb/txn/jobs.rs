@@ -89,7 +89,7 @@ impl WriteTxn<'_> {
             let (lane, rank, seq) = ready_key(&before);
             self.cache.lanes.charge(((rank, seq), lane), claimant);
             if before.attempt > 0 {
-                // The results of an earlier attempt do not belong to this one.
+                // The results of an earlier attempt do not belong to this attempt.
                 self.tables.results.remove(job_id.as_str());
                 self.release_blobs(DocumentKind::JobBlobs, &job_id)?;
             }
@@ -103,8 +103,8 @@ impl WriteTxn<'_> {
         Ok(None)
     }
 
-    /// Returns the next job for a claimant: of the first queue that has one, that of the share
-    /// whose turn it is; in the share, the job with the highest priority, then the oldest.
+    /// Returns the next job for a claimant, from the first queue that has a job: of the share whose
+    /// turn it is, the job with the highest priority, and of these the oldest.
     fn next_for<'c>(&mut self, claimant: &'c Claimant, now: Timestamp) -> Result<Option<(&'c str, JobId)>> {
         let mut placement = None;
         for queue in &*claimant.queues {

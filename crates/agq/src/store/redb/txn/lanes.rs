@@ -1,6 +1,6 @@
 //! Lanes, cached in the writer's memory, because every claim needs them. Changes are written with
-//! the batch that made them. A lane exists from its first job until its last job is removed. Their
-//! number is unbounded, because users invent labels.
+//! the batch that made them. A lane exists from its first job until its last job is removed. The
+//! number of lanes is unbounded, because users invent labels.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, btree_map::Entry};
 
@@ -25,11 +25,12 @@ struct Lane {
     ready: u64,
     /// Number of stored jobs in any state.
     all: u64,
-    /// Lower bound of its first ready job. Reads start here, to skip rows of claimed jobs.
+    /// Lower bound of the first ready job of the lane. Reads start here, to skip rows of claimed
+    /// jobs.
     beginning: LaneTurn,
     /// First ready jobs, in order. Every other ready job is behind them.
     heads: VecDeque<(LaneTurn, JobId)>,
-    /// True if its key is in the database, or in the current batch.
+    /// True if the key of the lane is in the database, or in the current batch.
     is_stored: bool,
 }
 
@@ -66,7 +67,7 @@ impl Lane {
 pub(crate) struct Lanes {
     lanes: BTreeMap<u32, Lane>,
     numbers: HashMap<LaneKey, u32>,
-    /// Unused numbers below the highest used one. They are assigned first.
+    /// Unused numbers below the highest used one. These numbers are assigned first.
     free: BTreeSet<u32>,
     changed: BTreeSet<u32>,
     /// Lanes that have ready jobs, for claims.

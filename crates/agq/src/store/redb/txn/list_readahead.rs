@@ -122,7 +122,8 @@ mod tests {
     use super::{ListTable, Memtable};
     use crate::store::redb::{file::migrations, schema::LIST_ITEMS};
 
-    /// Put, take a number of elements upwards or downwards, clear a range, or commit.
+    /// Step of a test: puts an element, takes elements upwards or downwards, clears a range, or
+    /// commits.
     #[derive(Debug, Clone)]
     enum ReadDirection {
         Put(i64),

@@ -90,8 +90,8 @@ impl WriteTxn<'_> {
         Ok(first.is_some_and(|job| self.cache.halted.contains(job.action_id.as_str())))
     }
 
-    /// Counts the quantities of a job whose claim begins or ends. Announces ready jobs if some may
-    /// fit now that did not before.
+    /// Counts the quantities of a job whose claim begins or ends. Announces ready jobs if jobs may
+    /// fit now that did not fit before.
     pub(crate) fn count_quantities(&mut self, before: Option<&Job>, job: &Job) {
         let cache = &mut *self.cache;
         let (lanes, quantities) = (&cache.lanes, &mut cache.quantities);

@@ -26,8 +26,8 @@ impl GroupCommit {
         Arc::new(Self { writer: Mutex::new(writer), queue, callers: Mutex::default() })
     }
 
-    /// Starts the writer thread. It ends when the [`WriteHandle`](super::queue::WriteHandle) is
-    /// dropped.
+    /// Starts the writer thread. The thread ends when the
+    /// [`WriteHandle`](super::queue::WriteHandle) is dropped.
     pub(crate) fn work(self: Arc<Self>) -> std::io::Result<thread::JoinHandle<()>> {
         thread::Builder::new().name("writer".into()).spawn(move || {
             loop {
@@ -47,8 +47,8 @@ impl GroupCommit {
     /// Commits the writes that wait, together with those of other callers: here, or by the writer
     /// thread. Does nothing if no write waits.
     ///
-    /// `who` is the connection that has submitted them, or `None` if they belong to many. The
-    /// future waits as long as more writers are expected.
+    /// `who` is the connection that has submitted the writes, or `None` for several connections.
+    /// The future waits as long as more writers are expected.
     pub(crate) fn commit(&self, who: Option<u64>) -> impl Future<Output = ()> {
         // The promise is kept even if this future is dropped, because other callers rely on it.
         let promise = self.queue.promise().map(|round| {
@@ -119,7 +119,7 @@ impl GroupCommit {
     }
 }
 
-/// Promise of a leader to commit a round. The drop commits it.
+/// Promise of a leader to commit a round. The drop commits the round.
 struct Promise<'g> {
     group_commit: &'g GroupCommit,
     round: u64,

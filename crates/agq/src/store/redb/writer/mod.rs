@@ -52,8 +52,8 @@ pub(super) const MAX_BATCH: usize = 1024;
 /// split.
 const MAX_NEW_JOBS: usize = 2000;
 
-/// Average time to apply a batch above which the writer thread does it, in microseconds. It is
-/// about the time that it takes to wake a thread.
+/// Average time to apply a batch above which the writer thread does it, in microseconds. Waking a
+/// thread takes about as long.
 const LONG_US: u64 = 100;
 
 /// Addition to the error message of a failed commit, because a failing disk may have written the
@@ -93,7 +93,7 @@ pub(crate) struct Writer {
     queue: Arc<WriteQueue>,
     /// Small writes and submissions in order, waiting for a batch.
     in_order: VecDeque<Box<dyn QueuedWrite>>,
-    /// Bulk submissions. They take turns with all other writes.
+    /// Bulk submissions, which take turns with all other writes.
     bulk: VecDeque<Box<dyn QueuedWrite>>,
     is_bulks_turn: bool,
     /// Moving average of the time to apply a batch, in microseconds.
@@ -155,7 +155,7 @@ impl Writer {
     /// Writes the next batch of at most `most` writes. Returns true if any waited.
     pub(super) fn write_batch(&mut self, most: usize) -> bool {
         match self.queue.take_submitted() {
-            // Only writes that are left over from earlier batches.
+            // The batch has only writes that are left over from earlier batches.
             0 => {}
             submitted => self.predictor.observe(submitted),
         }

@@ -48,7 +48,7 @@ pub(super) trait QueuedWrite: Send {
 struct ClosureTxn<T, F> {
     ack_level: AckLevel,
     size: WriteSize,
-    /// `None` once it has been applied.
+    /// Work; `None` once the write has been applied.
     work: Option<F>,
     done: Option<T>,
     reply: oneshot::Sender<Result<T, StoreError>>,
@@ -111,7 +111,7 @@ struct Round {
 enum RoundCommitter {
     #[default]
     Undecided,
-    /// A task that has promised it.
+    /// A task that has promised to commit the round.
     Leader,
     /// The writer thread, which is awake.
     WriterThread,
@@ -215,8 +215,8 @@ impl WriteQueue {
         }
         let call = locked(&self.call);
         let is_missed = |call: &mut Wakeup| !call.is_last && self.submitted() < expected;
-        // Every submission of another thread wakes this one. All writes that caused a wake-up are
-        // taken together.
+        // Every submission of another thread wakes this thread. All writes that caused a wake-up
+        // are taken together.
         let waited = self.called.wait_timeout_while(call, longest, is_missed);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_made = false;
     }
@@ -258,9 +258,10 @@ impl WriteHandle {
 
 /// Future of a submitted write.
 ///
-/// It does not wake the writer thread at once, because its caller may commit the round itself
-/// ([`GroupCommit::commit`](super::group_commit::GroupCommit::commit)). If nobody has promised that
-/// by the second poll, or when the future is dropped, it wakes the writer thread.
+/// The future does not wake the writer thread at once, because its caller may commit the round
+/// itself ([`GroupCommit::commit`](super::group_commit::GroupCommit::commit)). If nobody has
+/// promised to commit the round by the second poll, or when the future is dropped, the future wakes
+/// the writer thread.
 struct WriteTicket<T> {
     queue: Arc<WriteQueue>,
     round: u64,

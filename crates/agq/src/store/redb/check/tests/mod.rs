@@ -39,7 +39,7 @@ use crate::store::{
 
 /// Returns a store with jobs in every state, all of plan p: a-0 is active, a-1 completed, a-2
 /// retryable, a-3 available, later-0 scheduled in a lane of its own, old-0 removed, old-1
-/// cancelled. It has a worker w1, and the keys text (which expires), list and set.
+/// cancelled. The store has a worker w1, and the keys text (which expires), list and set.
 async fn consistent_store() -> RedbStore {
     let store = RedbStore::in_memory().unwrap();
     let plan = StoredPlan::unsigned("p".parse().unwrap(), "{}".into(), Timestamp(1));

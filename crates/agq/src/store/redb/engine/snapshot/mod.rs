@@ -29,8 +29,8 @@ pub(crate) struct Versions {
 
 #[derive(Clone)]
 struct Version {
-    /// Read transaction on the database. It is replaced only together with the memtable layers that
-    /// it supersedes, so that a flush in progress is not visible.
+    /// Read transaction on the database, replaced only together with the memtable layers that it
+    /// supersedes, so that a flush in progress is not visible.
     stored: Arc<OpenDatabase>,
     /// Layers of the memtable, newest first. A layer that a snapshot shares is immutable.
     recent: Vec<Arc<Memtable>>,
@@ -81,7 +81,7 @@ impl Versions {
         Ok(Self { now: RwLock::new(Version::of(&database)?), database })
     }
 
-    /// Returns a snapshot that locks out the writer. Hold it for microseconds only.
+    /// Returns a snapshot that locks out the writer. Hold the snapshot for microseconds only.
     pub(crate) fn snapshot(&self) -> Snapshot<'_> {
         Snapshot(SnapshotSource::Shared(self.locked()))
     }

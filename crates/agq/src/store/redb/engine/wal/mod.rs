@@ -225,7 +225,7 @@ pub(crate) fn read(file: &dyn StorageBackend, id: u64, from: u64) -> Result<Repl
 
 struct WalRecord<'b> {
     number: u64,
-    /// True if every earlier record was on disk when this one was written.
+    /// True if every earlier record was on disk when this record was written.
     is_after_sync: bool,
     bytes: &'b [u8],
 }

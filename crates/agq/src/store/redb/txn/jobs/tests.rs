@@ -58,7 +58,7 @@ fn few_jobs_of_a_share_do_not_wait_for_the_many_of_another() {
     model.submit(&plain("t", 0, 100));
     let served = claimed(&mut model, 200);
     let waits: Vec<usize> = (0..served.len()).filter(|at| served[*at] == "a2").collect();
-    // Alone, the 95th job is the 95th claim.
+    // Without the other share, the 95th job would be the 95th claim.
     assert!(waits.len() == 100 && waits[94] + 1 < 2 * 95, "{waits:?}");
 }
 

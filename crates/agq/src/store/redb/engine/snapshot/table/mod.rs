@@ -69,7 +69,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         self.change(RawKey::of::<K>(key.borrow()), Some(value));
     }
 
-    /// Removes a key. It need not exist.
+    /// Removes a key, which need not exist.
     pub(crate) fn remove<'k>(&mut self, key: impl Borrow<K::SelfType<'k>>) {
         self.change(RawKey::of::<K>(key.borrow()), None);
     }
@@ -88,7 +88,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         Ok(())
     }
 
-    /// Returns the number of keys. Its cost is linear in the number of rows above the database.
+    /// Returns the number of keys. The cost is linear in the number of rows above the database.
     pub(crate) fn len(&self) -> Result<u64> {
         let stored = self.stored();
         let mut len = stored.len()?;
