@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{app::AppState, error::Result, store::ActionRule};
 
-/// Prevents the addition of jobs for good, after the jobs of the submission.
+/// Closes an action to further jobs for good, once the jobs of its submission are stored.
 pub(crate) async fn close(app: &AppState, action_id: &ActionId) -> Result<()> {
     drop(chunked_submission::finished_action(app, action_id).await?);
     let id = action_id.clone();

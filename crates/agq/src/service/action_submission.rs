@@ -108,8 +108,8 @@ pub(crate) async fn submit(
     Ok((action_id, jobs_created))
 }
 
-/// Checks that the queue has room for the jobs. A repeated submission needs none, because its jobs
-/// are stored. The action is looked for after the check, because the check counts its jobs.
+/// Checks that the queue has room for the jobs. A repeated submission needs no room, because its
+/// jobs are stored. The action is looked for after the check, because the check counts its jobs.
 async fn check_room(app: &AppState, submission: &ActionSubmission, queue: &str) -> Result<()> {
     match check_capacity(app, &[(queue.to_owned(), submission.inputs.len() as u64)].into()).await {
         Err(CommandError::Rejected(Rejection::QueueFull { .. })) if is_known(app, submission).await? => {
@@ -120,7 +120,7 @@ async fn check_room(app: &AppState, submission: &ActionSubmission, queue: &str) 
 }
 
 /// Stores an action with one write, and returns the number of its jobs. A client repeats a
-/// submission whose reply was lost, and gets the reply of the first one.
+/// submission whose reply was lost, and gets the reply of the first submission.
 async fn add(app: &AppState, new: NewAction) -> Result<usize> {
     let (action_id, submitted) = (new.action.action_id.clone(), new.jobs.len());
     let may_leave_out = new.may_leave_out();

@@ -1,7 +1,7 @@
 //! Decisions about the approval of plans, and their effect on the actions that wait.
 //!
-//! A decision is durable before it is applied. The reaper applies it again, which changes nothing
-//! that was applied before.
+//! A decision is durable before it is applied. The reaper applies the decision again, which changes
+//! nothing that was applied before.
 
 use agenix_protocol::{
     documents::{Approval, ApprovalState},

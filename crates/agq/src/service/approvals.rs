@@ -112,8 +112,8 @@ pub(super) async fn of_plan(app: &AppState, plan_id: &PlanId) -> Result<Option<A
     Ok(parsed.transpose()?)
 }
 
-/// Returns true if new jobs of an action have to be staged, where the action has `jobs` jobs with
-/// them. The approval of the plan names the action from then on.
+/// Returns true if new jobs of an action have to be staged. `jobs` is the number of all jobs of the
+/// action, with the new ones. The approval of the plan names the action from then on.
 pub(crate) async fn is_staged(
     app: &AppState,
     by: Option<&Owner>,
@@ -158,8 +158,8 @@ async fn is_staged_by_policy(
     name_staged(app, plan_id, action_id, question.is_some()).await
 }
 
-/// Names an action in the approval of its plan, if the jobs of the action have to be staged.
-/// Returns true if they have to be.
+/// Names an action in the approval of its plan, and returns true, if the jobs of the action have to
+/// be staged.
 pub(super) async fn name_staged(
     app: &AppState,
     plan_id: &PlanId,

@@ -21,7 +21,7 @@ pub(crate) async fn begin(app: &Arc<AppState>) -> Result<BackupBegun> {
     let backup_id = app.clock.backup_id();
     let path = app.backups.begin(app.clock.now())?;
     let app = Arc::clone(app);
-    // Recorded by a task of its own, even if the client disconnects.
+    // A task of its own records the backup, even if the client disconnects.
     let made = tokio::spawn(async move {
         // From here to the end of the backup, the sweep removes no blob that the copy may name.
         app.backups.end_of_removals().await;

@@ -166,7 +166,7 @@ async fn remove_oldest(app: &AppState, excess: u64) -> Result<()> {
 }
 
 /// Blobs that the results and the input of a job name, each with the number of uses, and the end of
-/// the job as far as they say it.
+/// the job if it is known.
 #[derive(Debug, Default)]
 struct BlobsOfJob {
     ended_at: Option<Timestamp>,

@@ -14,7 +14,7 @@ use crate::{
     store::DocumentKind,
 };
 
-/// Returns the storage of blobs. It is an error if this agq stores none.
+/// Returns the storage of blobs. Fails if this agq stores no blobs.
 pub(crate) fn storage(app: &AppState) -> Result<&Arc<dyn BlobStorage>, BlobError> {
     app.blobs.as_ref().ok_or(BlobError::Disabled)
 }

@@ -19,8 +19,8 @@ use crate::{
     store::{DocumentChange, DocumentKind, RuleResult, StoreError},
 };
 
-/// Sets the budgets of the config file, also those of stored jobs. A budget that is no longer there
-/// bounds nothing.
+/// Sets the budgets of the config file, also those of stored jobs. A budget that the config file no
+/// longer has bounds nothing.
 pub(crate) async fn set_all(app: &AppState, terms: BudgetTerms) -> Result<()> {
     let mut changes = terms.clone();
     for (name, json) in app.store.documents(DocumentKind::Budget).await? {
@@ -92,7 +92,7 @@ pub(crate) fn booking_of_inputs(
 }
 
 /// Returns the budgets that a key may see: all with the key of an admin, otherwise its own. With
-/// `name`, returns that one alone.
+/// `name`, returns the budget of that name alone.
 pub(crate) async fn visible(
     app: &AppState,
     identity: Option<&Identity>,

@@ -130,7 +130,7 @@ mod tests {
         (dir, app, job_id)
     }
 
-    /// Gives the plan an approval, as something unknown that has made the job available might.
+    /// Gives the plan an approval after its job has become available.
     async fn approve_as(app: &AppState, state: ApprovalState, actions: usize) {
         let approval = Approval {
             plan_id: plan_id(),

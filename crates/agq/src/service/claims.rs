@@ -25,7 +25,8 @@ pub(crate) async fn claim(
     limit: usize,
 ) -> Result<Vec<Handoff<Claim>>> {
     let names = queues.iter().map(|queue| queue.as_str().to_owned()).collect();
-    // Read before the worker's record: a worker evicted after that must not wait with the old one.
+    // Evictions are read before the worker's record, because a worker that is evicted later must
+    // not wait with the old record.
     let evictions = app.waiters.evictions();
     let (claimant, on_trial) = identity::claimant(app, caller, names, wait.is_some()).await?;
     let limit = if on_trial.is_some() { 1 } else { limit };

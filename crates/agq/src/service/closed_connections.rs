@@ -8,7 +8,7 @@ use super::{
 use crate::{app::AppState, error::Result, registry::unreturned_claims::ClosedConnection};
 
 /// Returns the jobs of a closed connection to their queues, and detaches its worker. If the store
-/// is not reachable, [`release_unreturned`] repeats this.
+/// is not reachable, [`release_unreturned`] repeats the return.
 pub(crate) async fn release(app: &AppState, closed: ClosedConnection) -> Result<()> {
     let outcome = try_release(app, &closed).await;
     if outcome.is_err() {
@@ -17,7 +17,7 @@ pub(crate) async fn release(app: &AppState, closed: ClosedConnection) -> Result<
     outcome
 }
 
-/// Does all parts, because one that can never be done must not prevent the others.
+/// Does all parts of the return, because a part that always fails must not prevent the others.
 async fn try_release(app: &AppState, closed: &ClosedConnection) -> Result<()> {
     let mut outcome = Ok(());
     for claim in &closed.unacked {
@@ -30,7 +30,7 @@ async fn try_release(app: &AppState, closed: &ClosedConnection) -> Result<()> {
     outcome
 }
 
-/// Repeats what has failed, up to the first failure: the store is probably still away, and each try
+/// Repeats failed returns, up to the first failure: the store is probably still away, and each try
 /// takes as long as its timeout. Every node calls this, because each knows only its own
 /// connections.
 pub(crate) async fn release_unreturned(app: &AppState) -> Result<()> {

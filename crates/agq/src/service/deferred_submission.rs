@@ -162,7 +162,7 @@ async fn submit_later_action(
         return Ok(());
     }
     match action_submission::submit(app, by, submission).await {
-        // Its inputs are not stored whole, because a client has ended the action meanwhile.
+        // The inputs of the action are not stored whole, because a client has ended it meanwhile.
         Err(CommandError::Rejected(rejection @ Rejection::ActionNotOpen(_))) => Err(rejection.into()),
         // Another node has stored the action since the look.
         Err(CommandError::Rejected(_)) if app.store.action(&action_id).await?.is_some() => Ok(()),
@@ -251,7 +251,8 @@ async fn submit_output_chunk(
     match &submission.action_id {
         Some(action_id) if is_begun => add_inputs(app, by, action_id, inputs, Some(at)).await.map(drop),
         _ => {
-            // Without inputs it stays closed, so that `action_submission::submit` rejects it.
+            // Without inputs the action stays closed, so that `action_submission::submit` rejects
+            // it.
             let open = submission.open || !inputs.is_empty();
             let submission = ActionSubmission { inputs, open, ..submission.clone() };
             action_submission::submit(app, by, submission).await.map(drop)

@@ -81,7 +81,7 @@ pub(crate) async fn fetch(
 }
 
 /// Lets a worker that has only fetched be silent for as long as the longest lease of `claims`.
-/// Otherwise it would count as dead while it runs a job with a longer visibility timeout.
+/// Otherwise the worker would count as dead while it runs a job with a longer visibility timeout.
 async fn outlive_leases(app: &AppState, worker: &Worker, claims: impl Iterator<Item = &Claim>) -> Result<()> {
     let leases = claims.filter_map(|claim| claim.job.ojs.as_ref().map(|ojs| ojs.lease_ms));
     let longest = leases.max().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Identity of a connection (ADR 1). The first of these: the worker whose own key the connection
-//! has shown; the worker that registered on the connection; the registered worker whose id is the
-//! name of the connection; the connection itself.
+//! Identity of a connection (ADR 1), the first of the following that exists: the worker whose own
+//! key the connection has shown; the worker that registered on the connection; the registered
+//! worker whose id is the name of the connection; the connection itself.
 
 use std::sync::Arc;
 

@@ -56,8 +56,8 @@ pub(crate) async fn chunk(
 }
 
 /// Returns the bytes of a stream in an answer about an attempt. An answer about another attempt has
-/// none: the job was started again since its record was read, and the bytes begin at another
-/// offset.
+/// no such bytes: the job was started again since its record was read, and the bytes begin at
+/// another offset.
 fn chunk_of(output: JobOutput, attempt: u32, (task_number, stream): (u32, OutputStream)) -> Option<Vec<u8>> {
     let tasks = (output.attempt == attempt).then_some(output.tasks)?;
     let task = tasks.into_iter().find(|task| task.task_number == task_number)?;
@@ -68,7 +68,7 @@ fn chunk_of(output: JobOutput, attempt: u32, (task_number, stream): (u32, Output
     Some(chunk?.bytes)
 }
 
-/// Asks the worker of the job for output. Returns `None` if no live worker has it.
+/// Asks the worker of the job for output. Returns `None` if no live worker has the job.
 async fn ask(
     app: &AppState,
     job: &Job,
@@ -95,7 +95,7 @@ async fn ask(
 }
 
 /// The channel contains the id of the worker, so no other worker can answer. The client may wait at
-/// another node, so this node does not know whether it still waits.
+/// another node, so this node does not know whether the client still waits.
 pub(crate) async fn deliver(
     app: &AppState,
     caller: &Caller,

@@ -63,8 +63,8 @@ pub(crate) async fn report(
     on_report(app, &change, is_failure).await
 }
 
-/// Returns the needs of the next attempt of a job that lacked memory. `None` if they stay the same,
-/// or if the plan was deleted, so that there is no next attempt.
+/// Returns the needs of the next attempt of a job that lacked memory. Returns `None` if the needs
+/// stay the same, or if the plan was deleted, so that there is no next attempt.
 async fn needs_with_more_memory(app: &AppState, job_id: &JobId) -> Result<Option<Box<Needs>>> {
     let Some(StoredJob { job, needs, .. }) = app.store.job(job_id).await? else { return Ok(None) };
     let Some((action, _)) = app.store.action(&job.action_id).await? else { return Ok(None) };

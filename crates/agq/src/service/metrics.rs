@@ -69,7 +69,8 @@ struct Figures {
     /// Age of the oldest transaction that keeps a snapshot of the database; PostgreSQL only.
     #[serde(skip_serializing_if = "Option::is_none")]
     store_oldest_snapshot_seconds: Option<u64>,
-    /// True if the store answered in time. Otherwise its metrics are the last known ones.
+    /// True if the store answered in time. Otherwise the metrics of the store are the last known
+    /// ones.
     store_up: bool,
     store_figures_age_seconds: u64,
     /// 0 for a queue without a job that is ready.

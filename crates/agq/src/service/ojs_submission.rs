@@ -265,7 +265,8 @@ fn ojs_plan() -> PlanId {
     PlanId::new(OJS_PLAN).expect("it is letters")
 }
 
-/// Has plan, queue and priority of the first job, because each job has its own.
+/// Returns the action of the jobs, with plan, queue and priority of the first job, because each job
+/// has its own.
 fn action_of(action_id: &ActionId, prepared: &[PreparedJob], now: Timestamp) -> Action {
     let first = prepared.first().map(|prepared| &prepared.own);
     let plan_id = first.map_or_else(ojs_plan, |own| own.plan_id.clone());

@@ -35,7 +35,7 @@ pub(crate) struct StoredOutput {
     captured: CapturedOutput,
     /// Number of bytes of the stored stream.
     pub(crate) total: u64,
-    /// Number of bytes that the task has written. It is larger if the stream was cut.
+    /// Number of bytes that the task has written, which is larger if the stream was cut.
     pub(crate) written: u64,
 }
 
@@ -92,7 +92,7 @@ fn in_results(results: &str, (task_number, stream): (u32, OutputStream)) -> Opti
 }
 
 /// Returns a chunk of a stream: of the results of an ended attempt, or of what a running job has
-/// written so far. Returns `None` without either.
+/// written so far. Returns `None` if there is neither.
 pub(crate) async fn read(
     app: &AppState,
     job_id: &JobId,
@@ -130,7 +130,8 @@ pub(crate) async fn file(
     Ok(path.map(|path| (path, blob.length)))
 }
 
-/// Returns a chunk of a blob that the input of the job names, or `None` if it names another one.
+/// Returns a chunk of a blob that the input of the job names, or `None` if the input names another
+/// blob.
 pub(crate) async fn read_input(
     app: &AppState,
     caller: &Caller,

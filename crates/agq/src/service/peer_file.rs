@@ -11,11 +11,11 @@ use tokio::task::spawn_blocking;
 
 use crate::blobs::uploads::Upload;
 
-/// Number of bytes that are read at once: so few stay in the cache of the processor until they are
-/// written.
+/// Number of bytes that are read at once, so few that they stay in the cache of the processor until
+/// they are written.
 const CHUNK_BYTES: u64 = 256 * 1024;
 
-/// Reason without [`crate::app::Caller::process`].
+/// Reason why no file can be read without [`crate::app::Caller::process`].
 pub(super) const NO_PROCESS: &str = "the client is not a process of the user of agq on a Unix socket";
 
 /// Open file of another process.
@@ -44,7 +44,8 @@ impl PeerFile {
         self.adoptable.map(|bytes| (&self.file, bytes))
     }
 
-    /// Reads the next bytes from `offset`, at most to `end`. Returns none at the end of the file.
+    /// Reads the next bytes from `offset`, at most to `end`. Returns no bytes at the end of the
+    /// file.
     pub(super) async fn read(&self, offset: u64, end: u64) -> Result<Bytes, Rejection> {
         let length = usize::try_from(end.saturating_sub(offset).min(CHUNK_BYTES)).unwrap_or_default();
         let file = Arc::clone(&self.file);

@@ -73,7 +73,7 @@ fn ready_stats(
 }
 
 /// Returns the requirements of lanes, each with the number of jobs that are held back. Lanes that
-/// differ in nothing but the share are one, in the order of the first.
+/// differ only in the share have one entry, at the place of the first lane.
 fn demands(lanes: &[(&LaneSummary, u64)], capabilities: &[Arc<ClaimantCapabilities>]) -> Vec<Demand> {
     let mut places: HashMap<Needs, usize> = HashMap::new();
     let mut demands: Vec<Demand> = Vec::new();

@@ -85,7 +85,7 @@ pub(crate) async fn fill_level(app: &AppState, queue: &str) -> Result<Option<Que
 
 /// `added` is the number of new jobs by queue. Concurrent submissions may exceed a bound together.
 pub(crate) async fn check_capacity(app: &AppState, added: &HashMap<String, u64>) -> Result<()> {
-    // Nothing needs no room: an open action begins without inputs.
+    // An open action begins without inputs, and needs no room.
     for (queue, count) in added.iter().filter(|(_, count)| **count > 0) {
         if let Some(QueueFillLevel { depth, bound, .. }) = fill_level(app, queue).await?
             && depth.saturating_add(*count) > bound

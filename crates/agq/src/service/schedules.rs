@@ -1,5 +1,5 @@
-//! Schedules: submit a job or an action at the times of a cron expression. They are the cron jobs
-//! of the Open Job Spec.
+//! Schedules: submit a job or an action at the times of a cron expression. Schedules are the cron
+//! jobs of the Open Job Spec.
 
 use agenix_protocol::{documents::to_json, time::Timestamp};
 use agenix_rules::{

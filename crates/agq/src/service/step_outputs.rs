@@ -91,8 +91,8 @@ impl StepResults {
         Ok(Self(all))
     }
 
-    /// Returns the results of the jobs of a step, or, of a group or before a callback, of each
-    /// step.
+    /// Returns the results of the jobs of a step. For a group, and before a callback, returns a
+    /// result for each step.
     pub(super) fn of(&self, before: StepInputs<'_>) -> Vec<String> {
         match before {
             StepInputs::Steps(steps) => steps.iter().map(|step| self.value(step)).collect(),

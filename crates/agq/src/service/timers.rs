@@ -1,5 +1,5 @@
 //! Timers of jobs: releases scheduled jobs and retries, and ends attempts whose lease or timeout is
-//! over. The reaper and `fetch` call it.
+//! over. The reaper and `fetch` call this module.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ pub(crate) async fn fire_due_jobs(app: &AppState, limit: usize) -> Result<usize>
     }
     let (mut fired, mut late) = (0, BTreeMap::new());
     for (job_id, answer) in due.iter().zip(answers) {
-        // An answer that is there counts, however many this task has taken before.
+        // An answer that is there counts, even if this task has used up its cooperative budget.
         let answer = if may_be_late { unconstrained(answer).now_or_never() } else { Some(answer.await) };
         let decided = match answer {
             Some(Ok(decided)) => decided?,

@@ -80,8 +80,8 @@ async fn copy_chunks(
         let (added, next) = tokio::join!(add(storage, upload, &chunk), file.read(after, end));
         match added {
             Ok(()) => chunk = next?,
-            // The worker asks for the rest, and gets the error if it stays. An upload that is over
-            // has no bytes.
+            // The worker asks for the rest, and gets the error if the read fails again. An upload
+            // that is over has no bytes.
             Err(_) if upload.length > start => break,
             Err(error) => return Err(error.into()),
         }
@@ -165,8 +165,8 @@ async fn discard(storage: &Arc<dyn BlobStorage>, upload: &Upload) -> Result<(), 
     if upload.name.is_empty() { Ok(()) } else { storage.discard(&upload.name).await }
 }
 
-/// Ends an upload. When this returns, its blob is durable and has a record. The upload is over also
-/// after an error, unless the error says that it can be published again.
+/// Ends an upload. When the call returns, the blob of the upload is durable and has a record. The
+/// upload is over also after an error, unless the error says that it can be published again.
 pub(crate) async fn commit(
     app: &AppState,
     caller: &Caller,
@@ -241,7 +241,7 @@ async fn publish(
     .await
 }
 
-/// Changes the record of a blob. Without a new record, it stays as it is.
+/// Changes the record of a blob. Without a new record, the record stays as it is.
 async fn change_record(
     app: &AppState,
     hash: BlobHash,

@@ -79,7 +79,7 @@ fn is_for(lanes: &[LaneSummary], queues: &[String], capabilities: &ClaimantCapab
         .any(|lane| lane.length > 0 && queues.contains(&lane.queue) && capabilities.cover(&lane.needs))
 }
 
-/// Makes the next claim of the worker the trial if this one got no job.
+/// Makes the next claim of the worker the trial if this claim got no job.
 pub(crate) async fn end_trial_claim(app: &AppState, worker_id: &WorkerId, has_job: bool) -> Result<()> {
     if has_job {
         info!(%worker_id, "a quarantined worker got a trial job");

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::app::{AppState, is_connection};
 
 /// Asks for a heartbeat, whose reply has new directives. A worker that does not subscribe to its
-/// channel gets them with its next regular heartbeat.
+/// channel gets the directives with its next regular heartbeat.
 pub(crate) fn notify_worker(app: &AppState, worker_id: &str) {
     if is_connection(worker_id) {
         return;
@@ -19,7 +19,7 @@ pub(crate) fn notify_worker(app: &AppState, worker_id: &str) {
 }
 
 /// Asks a worker to give up claimed jobs that have not started. A worker that does not subscribe to
-/// its channel starts them.
+/// its channel starts these jobs.
 pub(crate) fn withdraw(app: &AppState, worker_id: &str, action_id: &ActionId) {
     if is_connection(worker_id) {
         return;

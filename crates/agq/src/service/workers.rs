@@ -50,7 +50,8 @@ pub(crate) async fn register(
     worker::check_connection(caller.registered.as_ref(), &worker_id)?;
     let (connection, now, text) =
         (caller.connection.clone(), app.clock.now(), documents::to_json(&registration));
-    // The record has it, because the agq that looks for silent workers may have other settings.
+    // The record has the maximum silence, because the agq that looks for silent workers may have
+    // other settings.
     let silence_ms = Some(app.settings.silence_ms());
     let rule = move |known: Option<&Worker>| {
         let mut registered = worker::registered(known, &registration, &connection, now)?;
@@ -167,7 +168,8 @@ pub(crate) async fn unregister(app: &AppState, caller: &Caller, worker_id: &Work
 
 /// Returns false if there is no such worker.
 pub(crate) async fn remove(app: &AppState, worker_id: &WorkerId) -> Result<bool> {
-    // Removed first, so that it claims no further job. The reaper finds the jobs after a crash.
+    // The worker is removed first, so that it claims no further job. The reaper finds the jobs
+    // after a crash.
     if !app.store.remove_worker(worker_id).await? {
         return Ok(false);
     }

@@ -203,8 +203,8 @@ pub(crate) async fn finish_all_of(app: &AppState, plan_id: &PlanId) -> Result<()
 pub(crate) struct StalledSubmissions(HashMap<ActionId, u64>);
 
 impl StalledSubmissions {
-    /// A submission that has not grown since the last round has lost its task. One that cannot be
-    /// continued does not stop the others.
+    /// Continues the submissions that have not grown since the last round, because they have lost
+    /// their tasks. A submission that cannot be continued does not stop the others.
     pub(crate) async fn continue_stalled(&mut self, app: &AppState) -> Result<()> {
         let before = take(&mut self.0);
         for action_id in pending_submissions(app).await? {

@@ -247,7 +247,7 @@ async fn chunked_submission_whose_action_is_closed_meanwhile_is_refused() {
     let app = open(dir.path()).await;
     let (plan, action, chunks) = unsubmitted(&app);
     let submitted = store(&app, action, &plan, &chunks, 5, |_| None);
-    // Polled second, so that it closes the action behind the first write.
+    // This future is polled second, so that it closes the action behind the first write.
     let closed = async { app.store.decide_action(&id(), closing()).await };
     let (submitted, closed) = futures_util::join!(submitted, closed);
     closed.unwrap().unwrap();
@@ -261,7 +261,7 @@ async fn chunked_submission_is_answered_although_the_store_fails_after_the_first
     let app = open(dir.path()).await;
     let (plan, action, chunks) = unsubmitted(&app);
     let submitted = store(&app, action, &plan, &chunks, 5, |_| None);
-    // Polled second, so that the chunks are unreadable behind the first write.
+    // This future is polled second, so that the chunks are unreadable behind the first write.
     let damaged = async {
         let damage = Box::new(|_: Option<&str>| Ok(DocumentChange::Put("?".into())));
         app.store.update_document(DocumentKind::Arriving, id().as_str(), damage).await

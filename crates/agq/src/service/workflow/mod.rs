@@ -1,9 +1,9 @@
 //! Workflows: submits the next steps when a step has ended.
 //!
-//! [`advance`] is idempotent. It reads the states of the steps in flight, and computes the next
-//! state of the workflow with the rules. It stores that state with a compare-and-swap, and submits
-//! the steps that have become ready. Several tasks and nodes may advance a workflow concurrently.
-//! The reaper advances all workflows that have not ended, so that a crash interrupts none for good.
+//! [`advance`] is idempotent: it reads the states of the steps in flight, computes the next state
+//! of the workflow with the rules, stores that state with a compare-and-swap, and submits the steps
+//! that have become ready. Several tasks and nodes may advance a workflow concurrently. The reaper
+//! advances all workflows that have not ended, so that a crash interrupts none for good.
 
 mod resume;
 mod view;
@@ -63,7 +63,8 @@ pub(crate) async fn submit(
         checked.map_err(|error| placed(error, &place))?;
     }
     let id = workflow.id.clone();
-    // First the list of running workflows, so that the reaper finds the workflow after a crash.
+    // The entry of running workflows is stored first, so that the reaper finds the workflow after a
+    // crash.
     put(app, DocumentKind::Running, &id, workflow.created_at.0.to_string()).await?;
     put(app, DocumentKind::Workflow, &id, to_json(&workflow)).await?;
     advance_stored(app, &id).await;
@@ -71,7 +72,7 @@ pub(crate) async fn submit(
     Ok(get(app, &id).await.unwrap_or(workflow))
 }
 
-/// Advances a workflow after its durable change. The reaper advances it after an error.
+/// Advances a workflow after its durable change. After an error, the reaper advances the workflow.
 async fn advance_stored(app: &AppState, id: &str) {
     if let Err(error) = advance(app, id).await {
         error!(workflow = id, %error, "a workflow could not be advanced; the next round tries again");
@@ -99,7 +100,7 @@ pub(crate) async fn get(app: &AppState, id: &str) -> Result<Workflow> {
     Ok(read(id, &json)?)
 }
 
-/// The newest come first.
+/// Returns the ids and documents of all workflows, the newest first.
 pub(crate) async fn documents(app: &AppState) -> Result<Vec<(String, String)>> {
     let mut documents = app.store.documents(DocumentKind::Workflow).await?;
     documents.reverse();
@@ -146,8 +147,8 @@ pub(crate) async fn step_ended(app: &AppState, id: &str) -> Result<()> {
     if app.unended_steps.ended(id) { advance(app, id).await } else { Ok(()) }
 }
 
-/// Advances a workflow past all steps that have ended by now, and returns the workflow. Returns its
-/// stored state if it cannot be advanced at the moment.
+/// Advances a workflow past all steps that have ended by now, and returns the workflow. Returns the
+/// stored workflow if it cannot be advanced at the moment.
 pub(crate) async fn observe_step(app: &AppState, id: &str) -> Result<Workflow> {
     let known = get(app, id).await?;
     if known.is_settled() {
@@ -310,8 +311,8 @@ async fn remove_running(app: &AppState, id: &str) -> Result<()> {
     Ok(app.store.update_document(DocumentKind::Running, id, Box::new(rule)).await??)
 }
 
-/// Advances all running workflows, some at a time, because one that hands large outputs on takes
-/// long.
+/// Advances all running workflows, some at a time, because a workflow that hands on large outputs
+/// takes long.
 pub(crate) async fn advance_all(app: &AppState) -> Result<()> {
     let running = stream::iter(app.store.documents(DocumentKind::Running).await?);
     let advanced = running.for_each_concurrent(MAX_AT_ONCE, async |(id, since)| {

@@ -34,7 +34,8 @@ pub(crate) async fn place_of_action(
     if !app.store.has_documents(DocumentKind::Workflow).await? {
         return Ok(None);
     }
-    // An action does not name its workflow. The search in the text saves the parsing of most.
+    // An action does not name its workflow. The search in the text saves the parsing of most
+    // workflows.
     let quoted = to_json(action_id);
     for (workflow_id, json) in app.store.documents(DocumentKind::Workflow).await? {
         let step_id = action_id.as_str();

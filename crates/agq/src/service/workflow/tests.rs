@@ -230,7 +230,8 @@ async fn workflow_fails_at_a_step_whose_input_is_lost() {
 async fn workflow_that_is_stored_is_answered_although_it_cannot_be_advanced_yet() {
     let (_dir, app) = open().await;
     let submitted = submit(&app, None, parse(CHAIN.as_bytes()).unwrap());
-    // Polled second: the plan is unreadable behind the first write of the submission.
+    // This future is polled second: the plan is unreadable behind the first write of the
+    // submission.
     let damaged = async {
         let plan_id: PlanId = "first".parse().unwrap();
         let removed = app.store.delete_plan(&plan_id, None);
