@@ -138,7 +138,7 @@ impl JsonBody {
     pub(super) fn object<T: DeserializeOwned>(&self) -> HttpResult<T> {
         let object = parse_object(&self.0).map_err(|error| self.refuse(&error.to_string()))?;
         // Other programs read the document as it is. A number that is too large, half a character,
-        // excessive depth or a duplicate field would stop or mislead them.
+        // excessive depth or a duplicate field would stop or mislead these programs.
         check_fields(&self.0).map_err(|error| self.refuse(&error.to_string()))?;
         Ok(object)
     }

@@ -49,8 +49,8 @@ pub(super) fn may_change(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// Returns true if a browser says so (Fetch Metadata; RFC 6454). Other clients send no such
-/// headers.
+/// Returns true if a browser sends the request for a page of another site (Fetch Metadata; RFC
+/// 6454). Other clients do not send these headers.
 pub(super) fn is_of_another_site(headers: &HeaderMap) -> bool {
     let value = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
     let is_cross_site = value("sec-fetch-site").is_some_and(|site| !matches!(site, b"same-origin" | b"none"));

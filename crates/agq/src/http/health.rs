@@ -36,7 +36,8 @@ pub(super) async fn health(state: Shared) -> HttpResult {
     })))
 }
 
-/// Returns the state of the storage of large outputs. Without it, agq still works on all else.
+/// Returns the state of the storage of large outputs. Without this storage, agq still does
+/// everything else.
 fn large_outputs(state: &HttpState) -> &'static str {
     match &state.app.blobs {
         None => "off",
@@ -58,8 +59,8 @@ pub(super) async fn ready(state: Shared) -> HttpResult {
     match store_state(&state).await {
         Ok(()) => Ok(ok(&json!({"status": "ready", "large_outputs": large_outputs(&state)}))),
         Err(error) => {
-            // The error goes to the log only, because a probe needs no key, and it may name hosts
-            // and users.
+            // The error goes to the log only, because a probe needs no key, and the error may name
+            // hosts and users.
             tracing::debug!(%error, "the store does not answer");
             let body = json!({"status": "not_ready", "reason": "the store does not answer"});
             Ok(with_status(StatusCode::SERVICE_UNAVAILABLE, &body))
@@ -67,8 +68,8 @@ pub(super) async fn ready(state: Shared) -> HttpResult {
     }
 }
 
-/// `GET /metrics`. Every key may read it, because it contains no data of a single job. Workers do
-/// not see the budgets.
+/// `GET /metrics`. Every key may read the metrics, because they contain no data of a single job.
+/// Workers do not see the budgets.
 pub(super) async fn metrics(state: Shared, Authenticated(sender): Authenticated) -> HttpResult {
     let has_budgets = sender.role.allows(CommandAccess::Client);
     let mut response = Response::new(Body::from(prometheus(&state.app, has_budgets).await?));

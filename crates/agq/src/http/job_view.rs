@@ -36,7 +36,7 @@ impl OjsFields {
             None => OjsDocument::new(),
         };
         document.remove("type");
-        // agq sets it; a job that an earlier version of agq stored may have one.
+        // agq sets `specversion`; a job that an earlier version of agq stored may have the field.
         document.remove("specversion");
         let expires_at =
             options.get("expires_at").and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());

@@ -20,7 +20,8 @@ use crate::{
 
 /// Jobs up to the last possible page, and one that shows whether more follow.
 const MAX_JOBS_READ: usize = MAX_OFFSET + MAX_PAGE + 1;
-/// Maximum bytes of a page, because each result may have megabytes. The first job may exceed it.
+/// Maximum bytes of a page, because each result may have megabytes. The first job may exceed the
+/// maximum.
 const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Returns the status of jobs in `state`. Several states share the status of pending jobs.
@@ -123,7 +124,8 @@ async fn candidates(state: &HttpState, query: &ListQuery) -> HttpResult<Vec<JobI
     let search =
         |status| state.app.store.search(Search { status, limit: MAX_JOBS_READ, ..Search::default() }, None);
     let mut ids = match query.state.as_deref() {
-        // A search among all pending jobs reads the newest only, and might not reach these.
+        // A search among all pending jobs reads the newest only, and might not reach the jobs in
+        // these states.
         Some("scheduled" | "retryable") => state.app.store.peek_scheduled(MAX_JOBS_READ).await?,
         Some("discarded") => {
             let mut ids = search(status).await?;

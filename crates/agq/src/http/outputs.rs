@@ -151,7 +151,8 @@ struct Download {
 
 impl Download {
     /// Returns a body that reads the next chunk when the client has taken the last one. The first
-    /// chunk is read before, so that a missing or damaged output is an answer with an error.
+    /// chunk is read before the answer, so that a missing or damaged output is an answer with an
+    /// error.
     async fn body(mut self, is_head: bool) -> Result<Body> {
         if self.at == self.end {
             return Ok(Body::empty());
@@ -175,7 +176,7 @@ impl Download {
         Ok(Some((chunk, self)))
     }
 
-    /// Reads the next chunk. It is an error if the output has fewer bytes.
+    /// Reads the next chunk. Fails if the output has fewer bytes.
     async fn next(&mut self) -> Result<Bytes> {
         let length = (self.end - self.at).min(CHUNK_BYTES);
         let chunk = self.output.read(&self.app, (self.at, length)).await?;

@@ -33,7 +33,8 @@ impl Peer {
     }
 }
 
-/// Place under the limit of the address. A connection that becomes an event stream gives it back.
+/// Place under the limit of the address. A connection that becomes an event stream gives the place
+/// back.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ConnectionSlot(Arc<Mutex<Option<ConnectionPermit>>>);
 

@@ -37,7 +37,7 @@ impl Selection {
         }
     }
 
-    /// A server may ignore any range. This one ignores a range that is not valid, and several.
+    /// A server may ignore any range. agq ignores an invalid range, and several ranges.
     fn of_range(range: &str, total: u64) -> Self {
         let Some((first, last)) = positions(range) else { return Self::Whole };
         match (first, last) {
@@ -63,7 +63,7 @@ fn is_either(tag: &str, etag: &str) -> bool {
     tag == "*" || tag == etag
 }
 
-/// Returns the two numbers of a valid byte range. At least one of them is there.
+/// Returns the two numbers of a valid byte range, at least one of which is there.
 fn positions(range: &str) -> Option<(Option<u64>, Option<u64>)> {
     let (unit, range) = range.split_once('=')?;
     let (first, last) = range.trim().split_once('-')?;

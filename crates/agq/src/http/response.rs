@@ -85,7 +85,7 @@ impl ApiError {
     }
 }
 
-/// Returns the error of a sender that is not allowed to do this.
+/// Returns the error of a sender that is not allowed to send the request.
 pub(super) fn forbidden(message: impl Into<String>) -> ApiError {
     let hint =
         "Use a key whose role allows it: see the [clients], [workers] and [admins] of the config file.";

@@ -27,14 +27,14 @@ const COALESCE_WITHIN: Duration = Duration::from_millis(500);
 /// Interval of the `totals` events.
 const TOTALS_EVERY: Duration = Duration::from_secs(2);
 
-/// Dropping it ends the subscription.
+/// Dropping the listener ends the subscription.
 struct DashboardListener {
     permit: StreamPermit,
     app: Arc<AppState>,
     number: u64,
     messages: mpsc::Receiver<QueuedMessage>,
     peer: Peer,
-    /// Time of the last `totals` event. The stream begins with one.
+    /// Time of the last `totals` event. The stream begins with a `totals` event.
     totals_at: Option<Timestamp>,
 }
 

@@ -74,7 +74,7 @@ const STYLE: &str = include_str!("style.css");
 /// CSP level 3: the page loads only files of agq, and no other site may embed it or get its forms.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
-/// Commands that the dashboard may run. Commands that wait are not among them.
+/// Commands that the dashboard may run. None of these commands waits.
 const COMMANDS: [&str; 23] = [
     "INFO",
     "BUDGET.GET",

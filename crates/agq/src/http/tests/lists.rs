@@ -152,7 +152,7 @@ async fn resp_lists_no_record_and_no_owner_for_the_key_of_a_worker() {
         ["PLAN.LIST", "ACTION.LIST", "SCHEDULE.LIST", "METRICS"],
         "these lists need the key of a client"
     );
-    // With a pattern, these list plans and actions.
+    // With a pattern, these commands list plans and actions.
     for name in ["KEYS", "SCAN"] {
         assert!(!Role::Worker.may_use(Command::find(name).unwrap()), "{name}");
     }
