@@ -1,8 +1,8 @@
 //! Blobs of a backup or an export: the directory `FILE.blobs` beside the file.
 //!
-//! The directory has the form of `--blob-dir`, and a manifest. It gets its name before the backup
-//! gets its own, so a backup that was interrupted has no file, and one whose directory is missing
-//! or incomplete is recognised by its records.
+//! The directory has the form of `--blob-dir`, and a manifest. The directory gets its name before
+//! the file does, so an interrupted backup has no file, and a backup whose directory is missing or
+//! incomplete is recognised by its records.
 
 use std::{
     collections::BTreeSet,
@@ -35,7 +35,7 @@ const VERSION: u32 = 1;
 /// Number of bytes that are copied at once.
 const CHUNK_BYTES: usize = 1024 * 1024;
 
-/// File in the directory with what it has.
+/// File that describes the blobs of the directory.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Manifest {
     agq_blobs: u32,
@@ -53,14 +53,16 @@ pub(super) struct Copied {
     pub(super) faults: Vec<(BlobHash, String)>,
 }
 
-/// Directory with a temporary name until it is complete. It is removed if it never becomes that.
+/// Directory with a temporary name until it is complete. The directory is removed if it never
+/// becomes complete.
 pub(super) struct PartialDirectory {
     place: PathBuf,
     path: PathBuf,
 }
 
 impl PartialDirectory {
-    /// Fails if the destination exists. Only the owner may read it, because it has results of jobs.
+    /// Fails if the destination exists. Only the owner may read the directory, because it has
+    /// results of jobs.
     pub(super) fn create(place: PathBuf) -> anyhow::Result<Self> {
         if place.symlink_metadata().is_ok() {
             bail!("{} already exists and is not overwritten: move it away first", place.display());
@@ -173,7 +175,7 @@ pub(super) async fn copy_from(
     .await
 }
 
-/// Prints what was copied beside a file. It is an error if a blob could not be copied.
+/// Prints what was copied beside a file. Fails if a blob could not be copied.
 pub(super) fn say_copied(file: &Path, copied: &Copied) -> anyhow::Result<()> {
     let (directory, Copied { blobs, bytes, faults }) = (blobs_beside(file), copied);
     say(&format!("wrote {}: {blobs} large outputs of {bytes} bytes", directory.display()))?;

@@ -41,8 +41,8 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<()> {
     say(&format!("imported {file}: {}; start agq", shown(&sums.with_context(cannot)?)))
 }
 
-/// Copies the blobs from the directory beside the file. They come first, because records without
-/// them would be incomplete.
+/// Copies the blobs from the directory beside the file. The blobs come first, because records
+/// without blobs would be incomplete.
 fn import_blobs(args: &ImportArgs) -> anyhow::Result<()> {
     let (mut records, mut blobs) = (Importer::begin(BufReader::new(File::open(&args.file)?))?, Vec::new());
     while let Some(record) = records.take()? {

@@ -14,7 +14,8 @@ use crate::{
     synced_directory::parent,
 };
 
-/// File with a temporary name until it is complete. It is removed if it never becomes complete.
+/// File with a temporary name until it is complete. The file is removed if it never becomes
+/// complete.
 pub(super) struct PartialFile {
     place: PathBuf,
     path: PathBuf,
