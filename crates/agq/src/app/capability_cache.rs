@@ -21,7 +21,8 @@ const MIN_SHARED: usize = 64;
 #[derive(Default)]
 pub(crate) struct CapabilityCache {
     of_workers: Mutex<HashMap<WorkerId, (Timestamp, Arc<ClaimantCapabilities>)>>,
-    /// Capabilities in use. Equal ones are shared, because the store knows them by their address.
+    /// Capabilities in use. Equal capabilities are shared, because the store knows capabilities by
+    /// their address.
     shared: Mutex<SharedCapabilities>,
 }
 

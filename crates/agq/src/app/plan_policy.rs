@@ -97,7 +97,7 @@ impl PlanPolicy {
     }
 }
 
-/// Returns the findings that ask, each with its place.
+/// Returns the findings that need an approval, each with its place.
 fn findings(judgement: &Judgement) -> impl Iterator<Item = String> {
     let of_plan = judgement.findings.iter().map(ToString::to_string);
     let of_tasks = judgement.tasks.iter().flat_map(|task| {
