@@ -41,7 +41,8 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// Returns true if the role may use a command. An agent may use some on its own records alone.
+    /// Returns true if the role may use a command. An agent may use some commands on its own
+    /// records alone.
     pub(crate) fn may_use(self, command: &Command) -> bool {
         if self == Self::Agent { command.agent != AgentAccess::Refused } else { self.allows(command.access) }
     }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::AuditEntry;
 
-/// Bytes at the end of a file that are read first. They usually have its last line.
+/// Bytes at the end of a file that are read first. These bytes usually have the last line.
 const END_BYTES: u64 = 64 * 1024;
 
 #[derive(Debug)]
@@ -38,8 +38,8 @@ struct ChainedEntry<'a> {
 }
 
 impl ChainedFile {
-    /// Opens or creates the file. The chain goes on after its last line; in an empty file after the
-    /// last line of the file that was moved away last, as far as there is one.
+    /// Opens or creates the file. The chain goes on after the last line of the file or, if the file
+    /// is empty, after the last line of the file that was moved away last.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = appended(path)?;
         lock_for_itself(&file)?;
@@ -158,7 +158,7 @@ impl FileEnd {
 }
 
 /// Returns the files `PATH.…` and `PATH-…`, as logrotate names them, that are not compressed and
-/// not empty. The one that was written last comes first.
+/// not empty. The file that was written last comes first.
 fn moved_away(path: &Path) -> Vec<PathBuf> {
     let Some(name) = path.file_name() else { return Vec::new() };
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
