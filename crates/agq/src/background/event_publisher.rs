@@ -68,8 +68,8 @@ async fn wait_for_subscribers(app: &AppState) {
     }
 }
 
-/// Returns the holder of a job that was cancelled while active. The holder may not know of that,
-/// because another job may have replaced the job.
+/// Returns the holder of a job that was cancelled while active. The holder may not know of the
+/// cancellation, because another job may have replaced the job.
 fn cancelled_holder(was: Option<JobState>, job: &Job) -> Option<&str> {
     let is_lost = was == Some(JobState::Active) && job.state == JobState::Cancelled;
     job.holder.as_deref().filter(|_| is_lost)

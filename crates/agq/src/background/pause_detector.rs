@@ -1,6 +1,6 @@
 //! Pause detector: detects time that passes unobserved, because the machine slept or its clock was
-//! set forward. It observes the clock during rounds of the reaper too, so that a long round does
-//! not count as a pause.
+//! set forward. The detector observes the clock during rounds of the reaper, too, so that a long
+//! round does not count as a pause.
 
 use std::{collections::HashMap, sync::Mutex};
 
@@ -72,8 +72,8 @@ impl PauseDetector {
     }
 }
 
-/// Attempts that have been extended by unobserved time, until all have been. The round that follows
-/// a failed one extends each of them only by what is missing.
+/// Attempts that have been extended by unobserved time, kept until all attempts have been extended.
+/// The round after a failed round extends each attempt only by the missing time.
 #[derive(Default)]
 pub(crate) struct ExtendedAttempts(HashMap<(JobId, u32), u64>);
 

@@ -36,11 +36,12 @@ use crate::{
 const MAX_ROUND_INTERVAL_MS: u64 = 500;
 /// Maximum number of due jobs in one write, because other writes wait for it.
 const MAX_DUE: usize = 1000;
-/// Maximum number of such writes in a round.
+/// Maximum number of writes of due jobs in a round.
 const MAX_DUE_STEPS: usize = 50;
-/// Number of ended jobs that one write deletes. Other writes get their turn between two.
+/// Number of ended jobs that one write deletes. Other writes get their turn between two such
+/// writes.
 const PRUNE_STEP: usize = 100;
-/// Maximum number of such writes in a round.
+/// Maximum number of writes that delete ended jobs in a round.
 const MAX_PRUNE_STEPS: usize = 20;
 
 pub(crate) async fn run(app: Arc<AppState>) {
@@ -104,8 +105,8 @@ impl Corrections {
         self.needs_deadlines = true;
     }
 
-    /// Returns true for a new leader. It begins as after a start, because it does not know what the
-    /// earlier leader observed.
+    /// Returns true for a new leader. A new leader begins as after a start, because it does not
+    /// know what the earlier leader observed.
     fn observe_leadership(&mut self, leads: bool) -> bool {
         let is_new = leads && !self.is_leader;
         if is_new {
@@ -220,7 +221,7 @@ impl<'r> Reaper<'r> {
                 break;
             }
         }
-        // Claims and heartbeats are acknowledged before they are synced; this syncs them.
+        // Claims and heartbeats are acknowledged before they are synced, so they are synced here.
         app.store.sync().await?;
         Ok(())
     }
