@@ -128,8 +128,8 @@ impl BlobDirectory {
         let named = |error: io::Error| {
             let text = format!("{}: {error}", path.display());
             let is_missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof);
-            // No start creates the directory of the file. Without it, the storage is away, as a
-            // disk that is not mounted.
+            // No start creates the directory of the file. Without that directory, the storage is
+            // away, as a disk that is not mounted.
             let is_lost = is_missing && path.parent().is_some_and(Path::is_dir);
             if is_lost { BlobError::Lost(text) } else { BlobError::Failed(text) }
         };

@@ -28,7 +28,7 @@ pub(crate) enum BlobLocation {
 
 impl BlobLocation {
     /// Returns the location that the options select, or `None` if neither is given. Fails if both
-    /// are.
+    /// are given.
     pub(crate) fn selected(blobs: Option<&str>, blob_dir: Option<&Path>) -> anyhow::Result<Option<Self>> {
         match (blobs, blob_dir) {
             (Some(blobs), Some(directory)) => bail!(

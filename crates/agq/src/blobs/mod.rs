@@ -102,8 +102,8 @@ pub(crate) trait BlobStorage: Send + Sync + 'static {
     fn publish(&self, upload: &str, file: &BlobFile) -> BlobFuture<()>;
     /// Removes an upload, if it exists.
     fn discard(&self, upload: &str) -> BlobFuture<()>;
-    /// Returns ranges of a file, each an offset and a number of bytes. It is [`BlobError::Lost`] if
-    /// there is no file, or if the file does not have them all.
+    /// Returns ranges of a file, each an offset and a number of bytes. The error is
+    /// [`BlobError::Lost`] if there is no file, or if the file does not have all ranges.
     fn read(&self, file: &BlobFile, ranges: Vec<(u64, usize)>) -> BlobFuture<Vec<Bytes>>;
     /// Returns the path of a published file, if other processes can open the file.
     fn path(&self, _file: &BlobFile) -> Option<PathBuf> {
@@ -121,8 +121,8 @@ pub(crate) trait BlobStorage: Send + Sync + 'static {
     }
 }
 
-/// Returns `length` bytes of a blob from `offset`, or fewer at its end. It is an error if a block
-/// of the range does not have its checksum.
+/// Returns `length` bytes of a blob from `offset`, or fewer at its end. Fails if a block of the
+/// range does not have its checksum.
 pub(crate) async fn read_range(
     storage: &Arc<dyn BlobStorage>,
     file: &BlobFile,

@@ -43,7 +43,8 @@ pub(crate) struct Uploads(Mutex<HashMap<UploadTarget, UploadEntry>>);
 struct UploadEntry {
     /// Locked while a chunk is written, because chunks come in their order.
     upload: Arc<tokio::sync::Mutex<Upload>>,
-    /// Name of the file; empty before the first chunk. It is also known while the upload is locked.
+    /// Name of the file; empty before the first chunk. The name is also known while the upload is
+    /// locked.
     name: String,
     used_at: Timestamp,
 }

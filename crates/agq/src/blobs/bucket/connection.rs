@@ -48,7 +48,8 @@ impl BucketStorage {
         Ok(Self::new(Arc::new(store), address, (staging, &endpoint)))
     }
 
-    /// Writes, reads, lists and deletes an object. A sweep removes it if the deletion fails.
+    /// Writes, reads, lists and deletes an object. A sweep removes the object if the deletion
+    /// fails.
     pub(super) async fn probe(&self) -> Result<(), ProbeFailure> {
         let part = self.prefix_of(0);
         let path = part.clone().join(format!("probe-{}", Clock::default().suffix()));

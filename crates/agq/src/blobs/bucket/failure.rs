@@ -108,7 +108,7 @@ const OF_CREDENTIALS: [&str; 5] =
     ["AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"];
 
 /// Returns what a person can do about a failure of the start. The kind of the error does not tell
-/// enough, because that of a listing is always the same.
+/// enough, because a failed listing always has the same kind.
 pub(super) fn advice(error: &object_store::Error, reason: &str) -> &'static str {
     use object_store::Error as E;
     match error {

@@ -35,7 +35,7 @@ const PART_BYTES: u64 = 8 << 20;
 const MAX_PARTS: u64 = 10_000;
 /// Maximum number of parts of a file that are on their way at a time.
 const PARTS_AT_ONCE: usize = 2;
-/// Maximum number of files that are on their way at a time. The rest waits.
+/// Maximum number of files that are on their way at a time. Further files wait.
 const FILES_AT_ONCE: usize = 4;
 /// Time for which a request waits for a publication. A client of agq waits 60 seconds for a reply.
 const MAX_WAIT: Duration = Duration::from_secs(20);
@@ -88,7 +88,8 @@ impl Publications {
         })
     }
 
-    /// Forgets a publication. One that has not ended goes on, and its object has no record.
+    /// Forgets a publication. A publication that has not ended goes on, and its object has no
+    /// record.
     pub(super) fn forget(&self, from: &FilePath) {
         lock(&self.all).remove(from);
     }
@@ -115,7 +116,7 @@ impl Publications {
     }
 }
 
-/// Sends a file. When this returns, the bucket has acknowledged the object.
+/// Sends a file. When the call returns, the bucket has acknowledged the object.
 async fn send(store: &dyn ObjectStore, from: PathBuf, to: &Path, part_bytes: u64) -> Result<(), String> {
     let opened = spawn_blocking(move || {
         let file = File::open(from)?;
@@ -132,17 +133,17 @@ async fn send(store: &dyn ObjectStore, from: PathBuf, to: &Path, part_bytes: u64
     let chunk = usize::try_from(part_bytes).unwrap_or(usize::MAX);
     let mut parts = WriteMultipart::new_with_chunk_size(upload, chunk);
     match send_parts(&mut parts, file, length, part_bytes).await {
-        // This removes the parts if it fails.
+        // `finish` removes the parts if it fails.
         Ok(()) => parts.finish().await.map(drop).map_err(|error| failure(&error)),
         Err(reason) => {
-            // A rule of the bucket removes the parts if this fails.
+            // A rule of the bucket removes the parts if the abort fails.
             let _removed = parts.abort().await;
             Err(reason)
         }
     }
 }
 
-/// Sends the parts of a file. Those sent last may still be on their way when this returns.
+/// Sends the parts of a file. The last parts may still be on their way when the call returns.
 async fn send_parts(
     parts: &mut WriteMultipart,
     file: Arc<File>,
