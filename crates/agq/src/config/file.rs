@@ -1,4 +1,4 @@
-//! Config file. It may hold keys, so errors show the line number and no values.
+//! Config file, which may hold keys, so errors show the line number and no values.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Configuration of the server. Flags win over `AGQ_*` variables, these over the config file
-//! (TOML), and that over the defaults.
+//! Configuration of the server. Flags win over `AGQ_*` variables, variables over the config file
+//! (TOML), and the config file over the defaults.
 
 mod agents;
 mod clients;

@@ -23,7 +23,8 @@ use crate::{
 const MAX_SECS: f64 = 3_153_600_000.0;
 const DAY_SECS: f64 = 86_400.0;
 
-/// Number of inputs that one write turns into jobs. Other writes can run between two of these.
+/// Number of inputs that one write turns into jobs. Other writes can run between two of these
+/// writes.
 const INPUTS_AT_ONCE: usize = 500;
 
 impl Options {
