@@ -187,7 +187,7 @@ pub(crate) fn set_options(socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Dropping it removes the file if no other process has replaced the file.
+/// Socket file, which the drop removes if no other process has replaced the file.
 struct SocketFile {
     path: PathBuf,
     /// Device and inode of the file at the time of the bind.

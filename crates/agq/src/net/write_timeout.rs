@@ -1,6 +1,6 @@
-//! Writer with a time-out for clients that do not read. Without it, the connection and its unsent
-//! bytes would remain until the client closes. Every byte that the client takes restarts the
-//! time-out.
+//! Writer with a time-out for clients that do not read. Without the time-out, the connection and
+//! its unsent bytes would remain until the client closes. Every byte that the client takes restarts
+//! the time-out.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! Time-outs of a client: the time to log in, and the time to complete a frame. Without them,
+//! Time-outs of a client: the time to log in, and the time to complete a frame. Without time-outs,
 //! silent connections and endless frames would occupy memory and places.
 
 use std::time::Duration;
