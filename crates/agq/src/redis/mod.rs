@@ -62,7 +62,7 @@ pub(crate) fn apply(keys: &mut dyn KeyWriter, command: &KeyCommand, now: Timesta
         KeyCommand::ZAdd { key, options, members } => sorted_sets::add(keys, key, *options, members, now),
         KeyCommand::ZRem { key, members } => sorted_sets::remove(keys, key, members, now),
         KeyCommand::ZPopMin { key, count } => sorted_sets::pop_least(keys, key, *count, now),
-        // `read` lists every other command, and the compiler demands it.
+        // `read` lists every other command, as the compiler demands.
         other => read(keys, other, now),
     }
 }
