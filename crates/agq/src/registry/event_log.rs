@@ -1,5 +1,5 @@
-//! Ring buffer of the latest events of jobs (ojs-events). It is in memory only, and drops the
-//! oldest events first.
+//! Ring buffer of the latest events of jobs (ojs-events). The buffer is in memory only, and drops
+//! the oldest events first.
 
 use std::{collections::VecDeque, sync::Mutex};
 
@@ -174,8 +174,8 @@ impl EventLog {
         self.cursor(event.number)
     }
 
-    /// Returns the cursor of a subscriber that has seen the log up to `number`. It is the id of
-    /// that event.
+    /// Returns the cursor of a subscriber that has seen the log up to `number`. The cursor is the
+    /// id of that event.
     pub(crate) fn cursor(&self, number: u64) -> String {
         format!("evt_{:x}_{number}", self.began_at.0)
     }

@@ -18,9 +18,10 @@ use crate::{
     sync::lock,
 };
 
-/// Maximum number of queues with histograms of their own. Their number bounds the time series.
+/// Maximum number of queues with histograms of their own. The maximum bounds the number of time
+/// series.
 const MAX_QUEUES: usize = 50;
-/// Label of all further queues. It is not the name of a queue, because names have no parentheses.
+/// Label of all further queues. No queue has this name, because names have no parentheses.
 const OTHER: &str = "(other)";
 /// Maximum number of lanes whose queues are known. The lanes of running jobs are known again after
 /// the next claim from them.
@@ -84,7 +85,7 @@ impl JobTimes {
         let Some(run) = run(change, now) else { return };
         let mut known = lock(&self.known);
         let times = known.lanes.get(&change.before.lane).cloned();
-        // A job that was claimed before the start of agq, or from another node.
+        // The job was claimed before the start of agq, or from another node.
         let times = times.unwrap_or_else(|| self.of_queue(&mut known, OTHER));
         drop(known);
         times.run.observe(run);

@@ -44,8 +44,8 @@ impl LastFigures {
         lock(&self.store).clone()
     }
 
-    /// Keeps the totals of the last sweep. A node that does not lead has none, so that the sum over
-    /// all nodes is right.
+    /// Keeps the totals of the last sweep. A node that does not lead has no totals, so that the sum
+    /// over all nodes is right.
     pub(crate) fn keep_blobs(&self, totals: Option<BlobTotals>) {
         *lock(&self.blobs) = totals;
     }

@@ -7,7 +7,7 @@ use agenix_protocol::{ids::JobId, time::Timestamp};
 
 use crate::sync::lock;
 
-/// Time after which such a timer is tried again, in milliseconds. The store keeps each try until
+/// Time after which a late timer is tried again, in milliseconds. The store keeps each try until
 /// the lock is free, so that few tries may wait for one lock.
 const RETRY_MS: u64 = 5_000;
 

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::sync::lock;
 
-/// Maximum undelivered messages of a subscriber. A slower one is disconnected, as in Redis.
+/// Maximum undelivered messages of a subscriber. A slower subscriber is disconnected, as in Redis.
 const MAX_WAITING: usize = 10_000;
 const MAX_WAITING_BYTES: usize = 32 * 1024 * 1024;
 
@@ -113,7 +113,7 @@ impl PubSub {
 
     /// Published messages are also sent to `peers`, unless it is full.
     pub(crate) fn connect_peers(&self, peers: mpsc::Sender<(Bytes, Bytes)>) {
-        // This is called once, at the start of agq.
+        // The method is called once, at the start of agq.
         let _already = self.peers.set(peers);
     }
 

@@ -13,7 +13,7 @@ use crate::sync::lock;
 pub(crate) struct QueueSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) backpressure: Option<Backpressure>,
-    /// Unknown fields. They are stored and returned, and have no effect.
+    /// Unknown fields, which are stored and returned, and have no effect.
     #[serde(flatten)]
     pub(crate) others: Map<String, Value>,
 }
