@@ -62,8 +62,8 @@ impl Reload {
 }
 
 impl Reload {
-    /// Replaces the keys with their shares and budgets, and returns the budgets. It does not wait
-    /// for the store, so that a removed key is refused while the store is away.
+    /// Replaces the keys with their shares and budgets, and returns the budgets. Does not wait for
+    /// the store, so that a removed key is refused while the store is away.
     fn replace_keys(&self) -> anyhow::Result<BudgetTerms> {
         let keys = self.key_source.read()?;
         let terms = keys.budgets().clone();

@@ -37,8 +37,8 @@ pub(crate) fn serve(cli: Cli) -> anyhow::Result<()> {
     outcome
 }
 
-/// Half of the processors, rounded up. The others are left to the writer, to long reads, and to
-/// clients on the same machine. More threads would only wake each other.
+/// Returns half of the processors, rounded up. The other processors are left to the writer, to long
+/// reads, and to clients on the same machine. More threads would only wake each other.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |processors| processors.get().div_ceil(2))
 }
