@@ -19,7 +19,7 @@ impl<T> Handoff<T> {
         self.content.as_ref().expect("only take and drop empty it, and both end it")
     }
 
-    /// The content then never goes back.
+    /// Takes the content, which then never goes back.
     pub(crate) fn take(mut self) -> T {
         self.content.take().expect("only take and drop empty it, and both end it")
     }

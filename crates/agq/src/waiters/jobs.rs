@@ -63,8 +63,8 @@ pub(super) struct JobWaiters {
 
 /// Recently evicted holders.
 ///
-/// A claimant checks this before it starts waiting, because it may have been evicted while its
-/// immediate claim was in flight.
+/// A claimant checks the evictions before it starts waiting, because it may have been evicted while
+/// its immediate claim was in flight.
 #[derive(Default)]
 struct Evictions {
     /// Number of evictions since the start.
@@ -182,8 +182,8 @@ impl JobWaiters {
     }
 }
 
-/// Claim whose write is in flight. If it is dropped before the result arrives, the claimed jobs go
-/// back to their queues.
+/// Claim whose write is in flight. If the claim is dropped before the result arrives, the claimed
+/// jobs go back to their queues.
 struct ClaimInFlight<'c> {
     claims: Option<ClaimsFuture>,
     requests: &'c mpsc::UnboundedSender<JobRequest>,
@@ -273,7 +273,7 @@ async fn handle(
     is_new
 }
 
-/// Sends the result of a claim for all waiters to them. Those without a job continue to wait.
+/// Sends the result of a claim for all waiters to them. Waiters without a job continue to wait.
 fn distribute(
     claims: Result<Vec<Option<Claim>>, StoreError>,
     waiting: &mut VecDeque<JobWaiter>,

@@ -1,16 +1,16 @@
 //! Long polling: clients that wait for a job or a list element.
 //!
 //! A waiting client is a waiter in memory. The queues and lists themselves are in the store (ADR
-//! 1). There are two tasks, one for jobs (`jobs`) and one for lists (`lists`). Each has a queue of
-//! waiters in the order of arrival.
+//! 1). There are two tasks, one for jobs (`jobs`) and one for lists (`lists`). Each task has a
+//! queue of waiters in the order of arrival.
 //!
-//! - A client that finds no waiters tries to claim at once. If nothing is ready, it enqueues a
-//!   waiter with a one-shot channel, and waits on the channel until its time-out.
+//! - A client that finds no waiters tries to claim at once. If nothing is ready, the client
+//!   enqueues a waiter with a one-shot channel, and waits on the channel until its time-out.
 //! - The task wakes when a waiter arrives, and when the store notifies it of new jobs or elements.
-//!   It claims for all waiters in one write, and sends each claim through the channel of its
+//!   The task claims for all waiters in one write, and sends each claim through the channel of its
 //!   waiter.
 //! - A client whose time is over removes its waiter, and then waits until the task has confirmed
-//!   that. A claim that was sent meanwhile is received, and not lost.
+//!   the removal. A claim that was sent meanwhile is received, and not lost.
 //! - Claims and elements travel in a [`Handoff`]. If the receiver is gone, the handoff is dropped,
 //!   and its content goes back to the queue or list.
 
@@ -65,8 +65,8 @@ impl Waiters {
         (Self { jobs, elements, clock: clock.clone(), next_number: Arc::default() }, [jobs_task, lists])
     }
 
-    /// Returns the number of evictions so far. The caller reads it before it looks up the claimant,
-    /// and passes it to [`Self::jobs`].
+    /// Returns the number of evictions so far. The caller reads the number before it looks up the
+    /// claimant, and passes the number to [`Self::jobs`].
     pub(crate) fn evictions(&self) -> u64 {
         self.jobs.evictions()
     }
@@ -119,7 +119,8 @@ impl Waiters {
         self.jobs.evict(holder.into());
     }
 
-    /// Moves the element to the destination of `pop`, if there is one. `None` if the time is over.
+    /// Moves the element to the destination of `pop`, if there is one. Returns `None` if the time
+    /// is over.
     pub(crate) async fn element(
         &self,
         pop: BlockingPop,
@@ -148,7 +149,7 @@ fn gone() -> StoreError {
     StoreError("agq is stopping".into())
 }
 
-/// After the time-out it calls `leave`, and waits until the task has removed the waiter. A result
+/// After the time-out, calls `leave`, and waits until the task has removed the waiter. A result
 /// that was sent meanwhile is received, and not given back.
 async fn await_result<T>(
     clock: &Clock,
