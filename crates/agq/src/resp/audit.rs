@@ -20,7 +20,7 @@ const MAX_DIGEST_CHARS: usize = 64;
 /// The command may have been carried out.
 const UNKNOWN: &str = "unknown: the connection broke before the answer";
 
-/// Records [`UNKNOWN`] if it is dropped before the reply.
+/// Audit entry of a command. Records [`UNKNOWN`] if it is dropped before the reply.
 pub(crate) struct AuditedCommand {
     app: Arc<AppState>,
     caller: Arc<Caller>,

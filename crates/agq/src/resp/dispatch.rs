@@ -99,8 +99,8 @@ pub(crate) async fn run(
                 run_key_command(&app, KeyCommand::Pop { key, from, count }).await.map(CommandOutcome::plain)
             }
         },
-        // The most frequent commands are not boxed. All others are, so that the future of a
-        // frequent command does not have the size of the largest future.
+        // The most frequent commands are not boxed. All other commands are boxed, so that the
+        // future of a frequent command does not have the size of the largest future.
         Request::Key(command) => run_key_command(&app, command).await.map(CommandOutcome::plain),
         Request::WorkerRegister { worker } => Box::pin(worker::register(&app, &caller, &worker)).await,
         Request::WorkerUnregister { worker_id } => {

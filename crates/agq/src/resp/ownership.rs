@@ -1,8 +1,8 @@
 //! Commands of agents on records that they do not own. The reply is that for a record that does not
 //! exist, so that an agent cannot find out which ids others use.
 //!
-//! An agent that owns nothing of an id gets this reply whether or not another owner has it: the
-//! handler of the command is not called, and reads no other argument.
+//! An agent that owns nothing under an id gets this reply whether or not another owner has the id:
+//! the handler of the command is not called, and reads no other argument.
 
 use agenix_protocol::{
     ids::{ActionId, JobId, PlanId},
@@ -26,9 +26,10 @@ enum NamedRecord<'r> {
     /// Action or job whose plan the command runs once more. Another plan may have got the id.
     ActionAndPlan(&'r ActionId),
     JobAndPlan(&'r JobId),
-    /// No record of anybody: the handler adds records of the agent, or lists only those.
+    /// No record of anybody: the handler adds records of the agent, or lists only records of the
+    /// agent.
     HandlerFilters,
-    /// Unknown. A command on records of owners is refused then.
+    /// The record is unknown, so a command on records of owners is refused.
     None,
 }
 

@@ -1,5 +1,5 @@
-//! Unacknowledged claims: claims whose replies may not have reached the client. They return to
-//! their queues when the connection closes.
+//! Unacknowledged claims: claims whose replies may not have reached the client. Unacknowledged
+//! claims return to their queues when the connection closes.
 
 use std::collections::VecDeque;
 

@@ -62,7 +62,7 @@ pub(crate) struct ReadyCommand {
     pub(crate) request: Request,
 }
 
-/// Waits for the outcome of the first command in flight. Waits forever if there is none.
+/// Waits for the outcome of the first command in flight. Waits forever if no command is in flight.
 pub(crate) async fn next_done(running: &mut VecDeque<(usize, InFlight)>) -> CommandOutcome {
     match running.front_mut() {
         Some((_, first)) => first.await,

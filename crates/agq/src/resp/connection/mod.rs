@@ -66,8 +66,8 @@ struct RespConnection {
     reader: FramedRead<NotifyOnRead, CommandDecoder>,
     /// Notified when bytes have been received.
     readable: Arc<Notify>,
-    /// Its buffer is bounded: a reply is added when most of the earlier replies have been sent. No
-    /// command is read or started meanwhile.
+    /// Writer with a bounded buffer: a reply is added when most of the earlier replies have been
+    /// sent. No command is read or started meanwhile.
     writer: FramedWrite<TimeoutWriter, ReplyEncoder>,
     /// Commands that have been read and not parsed.
     read_ahead: VecDeque<Vec<Bytes>>,
@@ -79,7 +79,7 @@ struct RespConnection {
     running: VecDeque<(usize, InFlight)>,
     state: PipelineState,
     /// True if the command that started last is on users' keys. [`PipelineState::Pipelining`] uses
-    /// it.
+    /// the value.
     is_on_keys: bool,
     /// True if all replies have been sent and nothing has been read since.
     is_quiet: bool,
@@ -188,7 +188,7 @@ impl RespConnection {
     }
 
     /// Accepts the commands that have been received, at most [`MAX_FRAMES_AT_ONCE`]. Returns true
-    /// if there was one. The commands start together.
+    /// if there was a command. The commands start together.
     fn take_input(&mut self, now: Timestamp) -> Result<bool, Disconnect> {
         let mut count = 0;
         while count < MAX_FRAMES_AT_ONCE
@@ -260,7 +260,8 @@ impl RespConnection {
         // connection.
         let count = (self.running.len() + self.read_ahead.len())
             .saturating_sub(usize::from(self.state == PipelineState::Blocked));
-        // Frames behind a login are read after it, because the limits before a login are lower.
+        // Frames behind a login are read after the login, because the limits before a login are
+        // lower.
         let is_logging_in = !self.session.is_authenticated() && count > 0;
         !self.is_refused
             && !is_logging_in

@@ -8,7 +8,7 @@ use agenix_protocol::{
 use super::keyspace;
 use crate::{app::AppState, resp::outcome::CommandResult};
 
-/// The commands on keys have the semantics of this version. Client libraries check it.
+/// The commands on keys have the semantics of this version. Client libraries check the version.
 const REDIS_VERSION: &str = "7.0.15";
 
 pub(crate) async fn info(app: &AppState, sections: &[String]) -> CommandResult {

@@ -1,5 +1,5 @@
 //! Virtual keys: reserved key names whose values are computed from the records when they are read
-//! (worker spec §2.3, §3.4, §9.2). They are read-only.
+//! (worker spec §2.3, §3.4, §9.2). Virtual keys are read-only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -221,7 +221,7 @@ async fn worker_part(app: &AppState, id: &str, part: &str) -> Result<VirtualKey>
         "stats" => {
             worker.stats.zip(time_left(STATS_MS)).map(|(stats, left)| (VirtualValue::Text(stats), Some(left)))
         }
-        // `instance` identifies the process of the worker, and any role may read this.
+        // `instance` identifies the process of the worker, and any role may read this key.
         "metadata" => registration.map(|registration| {
             let shown = WorkerRegistration { instance: None, active_job_ids: None, ..registration };
             (VirtualValue::Text(to_json(&shown)), None)

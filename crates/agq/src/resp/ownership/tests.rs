@@ -280,7 +280,7 @@ async fn records_of_others_are_like_records_that_do_not_exist() {
             "{}",
             row.line
         );
-        // Arguments that only the handler reads, and this agq has no path for a client over TCP.
+        // Only the handler reads these arguments, and this agq has no path for a client over TCP.
         let is_read_first = row.line.contains("no-json") || row.line.contains("JOB.FILE");
         if !is_read_first && !row.line.starts_with("INPUT.") {
             let client = caller(Identity::new(Role::Client, "alice"));

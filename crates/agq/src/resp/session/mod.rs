@@ -100,8 +100,8 @@ impl RespSession {
         // The specification's AUTH has no user name.
         let has_user_name = name == "AUTH" && args.len() == 3 && args[1].eq_ignore_ascii_case(b"default");
         if name == "HELLO" || name == "CLIENT" || has_user_name {
-            // Client libraries send these, and get the replies of Redis from now on, even after an
-            // error.
+            // Client libraries send these commands, and get the replies of Redis from now on, even
+            // after an error.
             self.change(|caller| caller.is_introduced = true);
         }
         if !self.is_authenticated() && !matches!(name, "AUTH" | "HELLO" | "QUIT" | "RESET") {
@@ -277,7 +277,7 @@ impl RespSession {
     }
 }
 
-/// Workers may not use these keys.
+/// Returns the user's key that a request names. Workers may not use users' keys.
 fn users_key(request: &Request) -> Option<&Bytes> {
     match request {
         Request::Key(command) => command.keys().find(|key| !is_reserved(key)),
