@@ -13,11 +13,11 @@ use crate::{
 
 pub(super) const NAME: &str = "alice";
 
-/// Returns the budgets of the world of a seed: one seed of eight has one, without a draw of its
-/// own, so that other seeds stay as they are.
+/// Returns the budgets of the world of a seed: one seed of eight has a budget, without a random
+/// draw of its own, so that other seeds stay as they are.
 pub(super) fn terms(seed: u64) -> BudgetTerms {
     let budget = Budget {
-        // Longer than any seed, so that all bookings can be compared with the jobs.
+        // The window is longer than any seed, so that all bookings can be compared with the jobs.
         per_hours: 744,
         jobs: Some(6 + seed / 8 % 8),
         plans: Some(3),

@@ -170,8 +170,8 @@ impl World {
         self.model.paused.clone_from(&self.ledger.paused);
     }
 
-    /// Checks that the claim `number`, which got `got` jobs, could get no other one at any time of
-    /// its batch.
+    /// Checks that the claim `number`, which got `got` jobs, could get no further job at any time
+    /// of its batch.
     pub(super) fn check_work_is_conserved(&self, number: u64, sent: &SentClaim, got: usize) -> CheckResult {
         // A claim that waited gets one job.
         let is_complete = if sent.waits { got < 2 || got == sent.count } else { got == sent.count };
@@ -192,7 +192,7 @@ impl World {
             if !self.takes_jobs(sent.actor)? {
                 continue;
             }
-            // The reaper wakes those who wait for a rate.
+            // The reaper wakes the claims that wait for a rate.
             if let Some(job) = self.claimable_by(&view, sent, None) {
                 return Err(format!("actor {} sleeps (command {number}) while {job}", sent.actor));
             }
@@ -235,7 +235,7 @@ impl World {
     }
 
     /// Compares the model with the jobs that agq has after a start. A claim that was not written
-    /// has not happened, and the job of one that nobody has heard of may have been written.
+    /// has not happened, and a claim that no event has shown may have been written.
     pub(super) fn restart_model(&mut self, jobs: &[Job]) {
         jobs.iter().for_each(|job| self.learn_terms(job));
         self.model.batch = None;

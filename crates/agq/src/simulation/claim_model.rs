@@ -117,7 +117,7 @@ impl ClaimModel {
         })
     }
 
-    /// A job with a large bound delays those behind it, so the largest bound counts.
+    /// A job with a large bound delays the jobs behind it, so the largest bound counts.
     fn budget_admits(&self, view: &JobsView, conditions: &ClaimConditions<'_>, terms: &JobTerms) -> bool {
         let Some(budget) = conditions.budget else { return true };
         let held: Vec<Charge> = self.held(view).map(|(_, terms)| conditions.whole_charge(terms)).collect();

@@ -1,5 +1,5 @@
 //! Tests with damaged files: flipped bytes, lost sectors, and a cut end. agq must either start with
-//! all data, or refuse to start with a message that names the next step. It must never serve
+//! all data, or refuse to start with a message that names the next step. agq must never serve
 //! anything else.
 
 use std::{
@@ -21,7 +21,7 @@ use crate::simulation::{
 
 /// Unit in which a disk loses data, in bytes.
 const SECTOR: usize = 512;
-/// Number of bytes at the start of each file of which every one is damaged.
+/// Number of bytes at the start of each file, each of which is damaged.
 const HEADER: usize = 512;
 /// Distance of the damaged bytes after the headers.
 const STRIDE: usize = 29;

@@ -25,8 +25,8 @@ use crate::simulation::{
 /// Limits of the subsets of unsynced changes that are tried.
 #[derive(Debug, Clone, Copy)]
 struct SubsetLimits {
-    /// Maximum number of unsynced changes of which every subset is tried. Of more changes, it tries
-    /// subsets with one change, subsets without one change, and random subsets.
+    /// Maximum number of unsynced changes of which every subset is tried. Of more changes, the test
+    /// tries subsets with one change, subsets without one change, and random subsets.
     all: usize,
     /// Number of random subsets per change.
     random: usize,
@@ -36,8 +36,8 @@ const USUAL_LIMITS: SubsetLimits = SubsetLimits { all: 11, random: 200 };
 /// Limits of a scenario about blobs. A file is removed or published between two changes, so such a
 /// scenario needs many points of time, and few subsets at each.
 const BLOB_LIMITS: SubsetLimits = SubsetLimits { all: 3, random: 8 };
-/// Minimum average number of images of a scenario. With fewer, the scenario has hardly written to
-/// the database, and crashes during such writes would not be tested.
+/// Minimum average number of images of a scenario. With fewer images, the scenario has hardly
+/// written to the database, and crashes during such writes would not be tested.
 const MIN_IMAGES: u64 = 500;
 
 pub(super) struct RecordedScenario {

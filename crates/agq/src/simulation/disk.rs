@@ -15,7 +15,7 @@ use redb::StorageBackend;
 /// Unit that is written completely or not at all when the power fails, in bytes.
 const SECTOR: usize = 512;
 
-/// Size of the write-ahead log in bytes. It is small, so that the log is flushed often.
+/// Size of the write-ahead log in bytes. The size is small, so that the log is flushed often.
 pub(super) const JOURNAL: usize = 8 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

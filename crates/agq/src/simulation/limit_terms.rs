@@ -1,5 +1,5 @@
-//! Limits and quantities that plans and actions name in some worlds. There is no draw for them, so
-//! that seeds without limits stay as they are.
+//! Limits and quantities that plans and actions name in some worlds. There is no random draw for
+//! limits and quantities, so that seeds without limits stay as they are.
 
 /// Returns true if plans and actions of a seed have limits: every second seed, among them all with
 /// a budget or with sandbox profiles.

@@ -2,8 +2,8 @@
 //!
 //! A simulation runs agq without its network layer: commands, rules, waiters, reaper and the redb
 //! store are the real code. The clock, the disk, randomness, the log and all clients are simulated.
-//! A seed determines all of it. Everything runs in one thread, in one order, so a failing seed
-//! fails again in the same way.
+//! A seed determines the whole simulation. Everything runs in one thread, in one order, so a
+//! failing seed fails again in the same way.
 //!
 //! How a seed runs:
 //!
@@ -24,8 +24,8 @@
 //!   claims of new jobs must be divided between two shares (`shares`).
 //!
 //! If a seed fails, `run` shrinks its steps to a short script, and prints the command that repeats
-//! it. The random numbers of a step depend on the seed and the number of the step only, so steps
-//! can be left out.
+//! the script. The random numbers of a step depend on the seed and the number of the step only, so
+//! steps can be left out.
 //!
 //! Other programs of `cli` use the same world:
 //!

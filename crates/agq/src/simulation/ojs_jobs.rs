@@ -1,5 +1,5 @@
-//! Jobs of the Open Job Spec with limits and unique kinds. They are used in worlds without faults
-//! only, to compare two stores.
+//! Jobs of the Open Job Spec with limits and unique kinds. Such jobs are used in worlds without
+//! faults only, to compare two stores.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -151,7 +151,7 @@ impl World {
     }
 
     /// Waits until all ended jobs are pruned, and checks that only used documents and lanes are
-    /// left. Records them.
+    /// left. Records these documents and lanes.
     pub(super) fn prune_ojs_jobs(&mut self) -> CheckResult {
         for _round in 0..FORGETTING_ROUNDS {
             self.pass(1000)?;

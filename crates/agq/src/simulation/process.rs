@@ -1,5 +1,5 @@
 //! One process of agq without its network layer, from its start on the bytes of a disk to its end.
-//! It has one thread.
+//! The process has one thread.
 
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// Number of the connection that subscribes to events of jobs. It sends no commands.
+/// Number of the connection that subscribes to events of jobs. The connection sends no commands.
 const LISTENER: u64 = 0;
 
 pub(super) struct SimulatedProcess {
@@ -85,7 +85,7 @@ impl SimulatedProcess {
         Ok(Self { app, store, writer, pool, spawner, messages, replies: Rc::default(), failure })
     }
 
-    /// Sends a command. The place of its writes in their order is fixed when this returns.
+    /// Sends a command. The place of its writes in their order is fixed when the call returns.
     pub(super) fn give(
         &mut self,
         number: u64,

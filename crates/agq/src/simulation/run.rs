@@ -13,7 +13,7 @@ use crate::{
     store::redb::RedbStore,
 };
 
-/// Maximum number of runs in that search.
+/// Maximum number of runs in the search for the shortest script.
 const MAX_SHRINKS: usize = 300;
 
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub(super) struct SeedScript {
 #[derive(Debug)]
 pub(super) struct SeedOutcome {
     pub(super) counts: SimulationMetrics,
-    /// Hash of the events. It is equal for equal scripts.
+    /// Hash of the events, which is equal for equal scripts.
     pub(super) trace: u64,
     pub(super) failure: Option<SeedFailure>,
     pub(super) event_log: Vec<String>,

@@ -1,9 +1,9 @@
 //! Model of the fairness of claims: while two shares have jobs that a claimant could take, their
 //! claims, divided by their weights, differ by one claim of each at most.
 //!
-//! That is the bound of start-time fair queueing. It holds in every interval of claims before each
-//! of which both shares have such jobs, so the model has the extremes of the difference since the
-//! interval began.
+//! This difference is the bound of start-time fair queueing. The bound holds in every interval in
+//! which both shares have such jobs before each claim, so the model has the extremes of the
+//! difference since the interval began.
 
 use std::collections::{BTreeMap, BTreeSet};
 

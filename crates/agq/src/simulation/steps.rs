@@ -203,7 +203,7 @@ impl World {
         let plan = format!(r#"{{"plan_id":"{plan_id}","tasks":{tasks}}}"#);
         self.user_asks(PendingRequest::Plan(plan_id.clone()), &["PLAN.SUBMIT", &plan])?;
         // The action is rejected before its plan and its blob are stored. In a world about blobs,
-        // it comes later.
+        // the action is submitted later.
         let writes = self.ledger.uploads.is_some();
         if writes {
             self.write_all()?;
@@ -346,7 +346,8 @@ impl World {
         Ok(())
     }
 
-    /// Sets a schedule that submits nothing. The end checks the time for which it waits.
+    /// Sets a schedule that submits nothing. The end of the simulation checks the time for which
+    /// the schedule waits.
     fn set_a_schedule(&mut self) -> CheckResult {
         let json =
             r#"{"name":"s","expression":"* * * * *","enabled":false,"job_template":{"type":"t","args":[]}}"#;

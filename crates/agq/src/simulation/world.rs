@@ -162,7 +162,7 @@ impl World {
             actors: Vec::new(),
             user: budgets::user(!budgets.is_empty()),
             budgets,
-            // One seed of eight, without a draw of its own, so that other seeds stay as they are.
+            // One seed of eight has sandboxes, without a draw, so that other seeds stay the same.
             ledger: Ledger::new(forgets, seed % 8 == 1, limit_terms::has_limits(seed)),
             model: ClaimModel::default(),
             keys: KeyHistory::new(),
@@ -367,7 +367,7 @@ impl World {
         Ok(())
     }
 
-    /// Closes an actor's connection: aborts its request, and lets agq do its work for that.
+    /// Closes an actor's connection: aborts its request, and lets agq handle the closing.
     pub(super) fn disconnect(&mut self, at: usize) {
         if let Some(op) = self.actors[at].waits.and_then(|number| self.ops.remove(&number)) {
             op.abort.abort();
