@@ -1,5 +1,5 @@
-//! Source of time, ids and randomness. All other modules get these as arguments or from [`Clock`],
-//! so that the simulation can replace them.
+//! Source of time, ids and randomness. All other modules get time, ids and randomness as arguments
+//! or from [`Clock`], so that the simulation can replace them.
 
 use std::{
     sync::{
@@ -64,8 +64,8 @@ impl Clock {
     }
 
     /// Returns the latest time that a caller was given since the last call, and the current time.
-    /// The clock was set back if the first is later, and records may have deadlines computed from
-    /// it.
+    /// The clock was set back if the latest time is after the current time, and records may have
+    /// deadlines computed from it.
     pub(crate) fn latest_and_now(&self) -> (Timestamp, Timestamp) {
         // Swap first: a time that another caller gets in between is then not later than `now`.
         let latest = Timestamp(self.latest_now.swap(0, Ordering::Relaxed));
@@ -91,8 +91,8 @@ impl Clock {
         chance
     }
 
-    /// Returns a UUID version 7 with a counter (RFC 9562 §6.2, method 1). It sorts by time, because
-    /// redb writes keys in ascending order much faster.
+    /// Returns a UUID version 7 with a counter (RFC 9562 §6.2, method 1). The UUIDs sort by time,
+    /// because redb writes keys in ascending order much faster.
     fn ordered(&self) -> Uuid {
         let (now, random) = (self.now().0, self.source.random());
         let mut latest = lock(&self.latest);

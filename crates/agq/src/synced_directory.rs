@@ -7,7 +7,8 @@ use std::{
     path::Path,
 };
 
-/// Creates a directory and the missing ones above it. Syncs the parent of each new directory.
+/// Creates a directory and the missing directories above it. Syncs the parent of each new
+/// directory.
 pub(crate) fn create_all(path: &Path) -> io::Result<()> {
     create(path, |parent| File::open(parent)?.sync_all())
 }
@@ -23,7 +24,7 @@ fn create(path: &Path, mut sync: impl FnMut(&Path) -> io::Result<()>) -> io::Res
     for dir in missing.into_iter().rev() {
         match fs::create_dir(dir) {
             Ok(()) => sync(parent(dir))?,
-            // Another process has created it meanwhile.
+            // Another process has created the directory meanwhile.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
             Err(error) => return Err(error),
         }
