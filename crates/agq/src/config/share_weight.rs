@@ -7,7 +7,6 @@ use agenix_rules::fair_share::{MAX_WEIGHT, named_share};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Deserializer, de::Error};
 
-/// Weight of a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ShareWeight(u32);
 

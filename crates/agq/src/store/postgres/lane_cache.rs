@@ -106,7 +106,6 @@ impl LaneCache {
         self.numbers.contains_key(key)
     }
 
-    /// Returns the queue of a lane.
     pub(super) fn queue_of(&self, lane: i32) -> Option<&str> {
         self.lanes.get(&lane).map(|key| &*key.queue)
     }

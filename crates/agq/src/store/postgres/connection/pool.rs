@@ -50,7 +50,6 @@ const MAX_AGE: Duration = Duration::from_secs(30 * 60);
 /// Delay between attempts to connect to a server that is starting.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Pool of connections.
 #[derive(Clone)]
 pub(crate) struct Pool(deadpool::managed::Pool<Connector>);
 

@@ -187,7 +187,6 @@ impl JobRows {
     }
 }
 
-/// Writes the results of jobs.
 pub(crate) fn put_results(round_trip: &mut RoundTrip, results: BTreeMap<JobId, String>) {
     if results.is_empty() {
         return;

@@ -77,7 +77,6 @@ impl Opening {
         self.round_trip.call(statement, params);
     }
 
-    /// Locks names.
     pub(crate) fn lock_names(&mut self, names: Vec<String>) {
         if !names.is_empty() {
             self.round_trip.call(&LOCK_NAMES, vec![Param::Texts(names)]);
@@ -153,7 +152,6 @@ impl Opening {
         self.claims = Some(ClaimPlaces { takers, paused, lanes });
     }
 
-    /// Sends the round trip.
     pub(crate) fn send(self, session: &DatabaseSession) -> Result<OpeningReads, RoundTripFailure> {
         let (mut places, mut opening) = (self, RoundTrip::default());
         std::mem::swap(&mut places.round_trip, &mut opening);
