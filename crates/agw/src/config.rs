@@ -200,7 +200,7 @@ impl Config {
         Server::with_tls(addresses, tls, key).map_err(anyhow::Error::msg)
     }
 
-    /// Returns true if a task may name any program by its path. A list of tools excludes that.
+    /// Returns true if a task may name any program by its path. A list of tools excludes paths.
     pub(crate) fn has_paths(&self) -> bool {
         self.program_paths && self.tools.is_none()
     }

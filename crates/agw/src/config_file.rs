@@ -1,4 +1,5 @@
-//! File of `--config`: what the owner of the worker decides. Neither agq nor a plan can change it.
+//! File of `--config`: decisions of the owner of the worker. Neither agq nor a plan can change the
+//! file.
 
 use std::{
     collections::BTreeMap,

@@ -21,9 +21,9 @@
 //!    call that hangs delays only jobs of the same lane. Lanes send progress through handles of the
 //!    connections, which `main` drives.
 //! 3. Pipes are between two tasks, and between a task of a job with secrets and its spool files.
-//!    Relay threads (`exec/relay_pool`) run at lower priority than tasks. Up to 16 of them stay
-//!    idle for the next pipe. Their number has no bound, because a full pool would deadlock pipes
-//!    that wait for each other.
+//!    Relay threads (`exec/relay_pool`) run at lower priority than tasks. Up to 16 relay threads
+//!    stay idle for the next pipe. The number of relay threads has no bound, because a full pool
+//!    would deadlock pipes that wait for each other.
 //!
 //! A std mutex guards the jobs that `main` and the lanes share (`jobs::JobPool`). No code awaits
 //! while it holds this mutex. At the end, the lanes and then the runtime get `LAST_WAIT` each to
@@ -199,7 +199,7 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
     let (sandboxes, admission) = (context.sandboxes.clone(), Arc::clone(&context.admission));
     let host_stats = HostStats::new(config.spool_dir()).map_err(|error| ExitFailure::System(error.into()))?;
     let host_stats = Arc::new(host_stats);
-    // One thread for the protocol: with several, each message would wake another one.
+    // One thread for the protocol: with several threads, each message would wake another one.
     let runtime = runtime().map_err(|error| few_threads(&error))?;
     runtime.block_on(async { signals::survive_file_size_limit() }).map_err(|error| few_threads(&error))?;
     inherited_limit::begin();
@@ -241,7 +241,8 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
     ended
 }
 
-/// Builds the runtime and its blocking thread now: tokio panics if it is refused later.
+/// Builds the runtime and its blocking thread now: tokio panics if the system refuses the thread
+/// later.
 fn runtime() -> std::io::Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().thread_keep_alive(KEPT_FOR).build()?;

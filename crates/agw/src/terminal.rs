@@ -1,10 +1,11 @@
-//! Controlling terminal. Tasks must have none: it could stop them, and they could type into it
-//! (`TIOCSTI`).
+//! Controlling terminal. Tasks must have none: the terminal could stop tasks, and tasks could type
+//! into the terminal (`TIOCSTI`).
 //!
 //! A worker in the session of another process gives up the terminal for itself, and still gets the
-//! signals of keys such as Ctrl-C. A session leader, as in `docker run -it`, cannot: the kernel
-//! would take the terminal from the whole session, and the signals with it. So a leader starts the
-//! worker as a child in a session of its own, forwards signals to it, and ends as it ends.
+//! signals of keys such as Ctrl-C. A session leader, as in `docker run -it`, cannot give up the
+//! terminal: the kernel would take the terminal and its signals from the whole session. So a leader
+//! starts the worker as a child in a session of its own, forwards signals to the worker, and ends
+//! as the worker ends.
 
 #[cfg(target_os = "linux")]
 pub(crate) use linux::leave_session;
@@ -43,7 +44,8 @@ mod linux {
         signal::unix::{SignalKind, signal},
     };
 
-    /// Option of the worker in a session of its own. Its value is the process id of the leader.
+    /// Option of the worker in a session of its own. The value of the option is the process id of
+    /// the leader.
     const OPTION: &str = "--leave-session-of";
     /// Names of the processes, so that `pkill agw` signals the worker alone, and once.
     const LEADER_NAME: &str = "session-leader";
@@ -60,9 +62,9 @@ mod linux {
         Signal::CONT,
     ];
 
-    /// Returns `None` if this process is the worker. If it leads a session with a terminal, starts
-    /// the worker as a child, waits for its end, and returns its exit code. `parent` is the value
-    /// of the option.
+    /// Returns `None` if this process is the worker. If this process leads a session with a
+    /// terminal, starts the worker as a child, waits for its end, and returns its exit code.
+    /// `parent` is the value of the option.
     pub(crate) fn leave_session(parent: Option<i32>) -> io::Result<Option<ExitCode>> {
         if let Some(parent) = parent {
             setsid()?;
@@ -72,7 +74,7 @@ mod linux {
             return Ok(is_orphan.then_some(ExitCode::FAILURE));
         }
         let has_terminal = || File::options().read(true).write(true).open("/dev/tty").is_ok();
-        // Not by rustix, which has no value for a leader in another PID namespace.
+        // The call is not that of rustix, which has no value for a leader in another PID namespace.
         let is_leader = unistd::getsid(None)? == unistd::Pid::this();
         if is_leader && has_terminal() { lead().map(Some) } else { Ok(None) }
     }

@@ -21,7 +21,7 @@ impl CancelToken {
         *self.0.borrow()
     }
 
-    /// Waits for the cancellation. Returns at once if it has already happened.
+    /// Waits for the cancellation. Returns at once if the cancellation has already happened.
     pub(crate) async fn cancelled(&self) {
         // Waiting cannot fail, because `self` keeps the sender alive.
         drop(self.0.subscribe().wait_for(|called| *called).await);

@@ -1,5 +1,5 @@
-//! Helper commands: short commands that are not tasks of a job. They have an empty stdin, a
-//! deadline, a process group of their own, and bounded output.
+//! Helper commands: short commands that are not tasks of a job, with an empty stdin, a deadline, a
+//! process group of their own, and bounded output.
 
 use std::{
     fs::File,
@@ -42,7 +42,7 @@ pub(crate) struct CommandOutput {
 }
 
 /// Runs `program` as `name`, in `sandbox` if there is one, for at most `bound`. Returns an error if
-/// it could not be run.
+/// the program could not be run.
 pub(crate) async fn run(
     (program, name): (&Path, &str),
     args: &[String],

@@ -52,7 +52,7 @@ impl LastChange {
     }
 }
 
-/// Waits until none of the outputs has changed for `limit`. Without a limit, it waits for ever.
+/// Waits until none of the outputs has changed for `limit`. Without a limit, the wait never ends.
 pub(crate) async fn idle(outputs: &[Arc<WrittenOutput>], limit: Option<Duration>) {
     let Some(limit) = limit else { return pending().await };
     let sizes = || outputs.iter().map(|output| output.bytes()).collect::<Vec<_>>();

@@ -40,7 +40,7 @@ mod linux {
     }
 
     fn random() -> u64 {
-        // A part is random enough for a value that only has to be unusual.
+        // A part of the UUID is random enough for a value that only has to be unusual.
         uuid::Uuid::new_v4().as_u64_pair().1
     }
 

@@ -14,7 +14,7 @@ use crate::exec::output_quota::{DiskSpace, Quota};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UnwrittenInputs(Arc<Mutex<u64>>);
 
-/// Space for the unwritten rest of one input. The drop releases it.
+/// Space for the unwritten rest of one input. The drop releases the space.
 #[derive(Debug)]
 pub(crate) struct ReservedSpace {
     inputs: UnwrittenInputs,

@@ -24,7 +24,7 @@ mod linux {
     /// Maximum size of the file, which has a few short lines.
     const MAX_BYTES: usize = 1024;
 
-    /// Open counters of a process. They can be read until the process is reaped.
+    /// Open counters of a process, which can be read until the process is reaped.
     pub(crate) struct IoCounters(File);
 
     impl IoCounters {

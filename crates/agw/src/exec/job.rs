@@ -89,7 +89,7 @@ pub(crate) async fn run<'f>(
     let unended = unended.iter().filter(|process| process.run.is_none_or(|its| its == run));
     stage::name_unended(&mut results, unended, context.kept_bytes);
     let Some(admission) = read.admission.get() else {
-        // Nothing let the job run, and nothing ran.
+        // No policy and no order let the job run, and no task ran.
         return finished(job, reason, results);
     };
     admission.mark(&mut results);
@@ -143,7 +143,7 @@ struct ReadJob<'c> {
     limits: OrderLimits,
     /// Record for the provenance, if this worker signs it.
     record: Option<JobRecord>,
-    /// What let the attempt run, once nothing refuses it any more.
+    /// Policy and order of the attempt. Set once no check can refuse the attempt.
     admission: OnceLock<JobAdmission>,
 }
 
@@ -205,11 +205,11 @@ async fn run_stages<'f>(
     let launcher = Launcher { mark, sandbox: sandbox.as_ref(), patterns, processor, record, resources };
     let prepared = wanted.as_ref().map(|wanted| wanted.profile);
     match context.admission.start(job, worker_programs(context), prepared) {
-        // After this, nothing refuses the attempt.
+        // No check refuses the attempt from here on.
         Ok(started) => drop(admission.set(started)),
         Err(unadmitted) => {
             if let Some(sandbox) = sandbox {
-                // Nothing ran in the sandbox, so no result has a report of it.
+                // No task ran in the sandbox, so no result has a report of the sandbox.
                 sandbox.end(&mut []).await;
             }
             return not_admitted(unadmitted);

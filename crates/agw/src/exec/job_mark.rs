@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-/// Environment variable of each task. Its value is `WORKER-RUN-TASK`, and no other task has it.
+/// Environment variable of each task, with the value `WORKER-RUN-TASK`, which no other task has.
 pub(crate) const VARIABLE: &str = "AGW_RUN";
 
 /// Unique id of this run of the worker, because the system reuses process ids.
@@ -25,8 +25,8 @@ struct Runs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RunNumber(u64);
 
-/// Mark of a run of a job or of a helper command. The run lasts until the drop. From then on, its
-/// processes are stray processes.
+/// Mark of a run of a job or of a helper command. The run lasts until the drop. After the drop, the
+/// processes of the run are stray processes.
 #[derive(Debug)]
 pub(crate) struct JobMark {
     run: u64,

@@ -10,9 +10,9 @@ pub(crate) type ResourceHold = Arc<dyn Any + Send + Sync>;
 /// Resources of a job.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct JobResources {
-    /// Names and values of variables of all of its tasks. A plan cannot change them.
+    /// Names and values of variables of all tasks of the job. A plan cannot change these variables.
     pub(crate) environment: Vec<(String, String)>,
-    /// Names of variables that none of its tasks inherits, or has from its plan.
+    /// Names of variables that no task of the job inherits, or has from the plan.
     pub(crate) withheld: &'static [&'static str],
     /// Maximum memory of the job in bytes, if it wants a quantity of memory.
     pub(crate) memory: Option<u64>,

@@ -31,7 +31,7 @@ pub(crate) struct Launcher<'j> {
     pub(crate) resources: Option<TaskResources<'j>>,
 }
 
-/// Running task. A drop before its end kills its process group.
+/// Running task, whose process group is killed by a drop before the end of the task.
 pub(crate) enum TaskProcess {
     Child(Process),
     Sandboxed(SandboxedTask),
@@ -90,7 +90,8 @@ impl TaskProcess {
         }
     }
 
-    /// Waits for the task. After its timeout, its processes get SIGTERM, and SIGKILL after `grace`.
+    /// Waits for the task. After the timeout of the task, its processes get SIGTERM, and SIGKILL
+    /// after `grace`.
     pub(crate) async fn wait(&mut self, grace: Duration) -> io::Result<Ended> {
         match self {
             Self::Child(process) => process.wait(grace).await,

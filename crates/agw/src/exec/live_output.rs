@@ -124,7 +124,8 @@ impl LiveOutput {
         position: &OutputPosition,
         only: Option<TaskStream>,
     ) -> JobOutput {
-        // Read first: a job that ends during the reads may still write, for the next request.
+        // The flag is read first: a job that ends during the reads may still write, for the next
+        // request.
         let ended = self.has_ended.load(Ordering::Acquire);
         let (mut left, mut more, mut tasks) = (MAX_AT_ONCE, false, Vec::new());
         for written in &*self.lock() {

@@ -1,5 +1,5 @@
 //! Bound of the memory of a job: by a control group of its own, if one is delegated to the worker,
-//! or else by a limit of each process. Only jobs that want a quantity of memory have one.
+//! or else by a limit of each process. Only jobs that want a quantity of memory have a bound.
 
 use std::io;
 
@@ -39,7 +39,7 @@ impl MemoryBounds {
     }
 
     /// Returns the means of a worker without sandboxes that offers `offer`. Claims the control
-    /// group of the worker for them.
+    /// group of the worker.
     pub(crate) fn claim(offer: &Offer) -> Self {
         if offer.quantities.get(MEMORY) == 0 {
             return Self::default();
@@ -90,7 +90,7 @@ impl MemoryBound {
     }
 }
 
-/// Other systems have no control groups. A worker on them offers no memory.
+/// Other systems have no control groups, and a worker on such a system offers no memory.
 #[cfg(not(target_os = "linux"))]
 impl MemoryBounds {
     pub(crate) fn claim(_offer: &Offer) -> Self {

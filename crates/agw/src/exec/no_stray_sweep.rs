@@ -9,7 +9,7 @@ use crate::exec::{job_mark::RunNumber, subreaper};
 /// Interval between two calls of [`subreaper::reap`].
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Process that could not be ended. There is none.
+/// Process that could not be ended. The list of such processes is empty here.
 #[derive(Debug)]
 #[allow(dead_code, reason = "no process of this type exists on these systems")]
 pub(crate) struct UnendedProcess {

@@ -37,7 +37,8 @@ pub(crate) struct OpenFileLimit {
 }
 
 impl OpenFileLimit {
-    /// Raises the limit for `slots` slots. The error, for the user: it is too low for one job.
+    /// Raises the limit for `slots` slots. Returns an error, for the user, if the limit is too low
+    /// for one job.
     pub(crate) fn claim(slots: u32) -> Result<Self, String> {
         let open = open_files();
         let limit = raised(needed(slots, open));

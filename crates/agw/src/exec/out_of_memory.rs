@@ -9,13 +9,14 @@ use rustix::process::Signal;
 /// Maximum size of the file `memory.events`, which has a few short lines.
 const MAX_BYTES: usize = 4096;
 
-/// File `memory.events` of a control group. It stays open, because each start of a task reads it.
+/// File `memory.events` of a control group. The file stays open, because each start of a task reads
+/// it.
 #[derive(Debug)]
 pub(crate) struct MemoryEvents(File);
 
 impl MemoryEvents {
-    /// Opens the events of the group in the directory `group`. The first group of the system has
-    /// none.
+    /// Opens the events of the group in the directory `group`. The first group of the system has no
+    /// events.
     pub(crate) fn of(group: &Path) -> Option<Self> {
         File::open(group.join("memory.events")).ok().map(Self)
     }
@@ -28,8 +29,8 @@ impl MemoryEvents {
     }
 }
 
-/// Returns [`MemoryEvents::kills`] of the worker's control group. `None` without version 2, in its
-/// first group, and on other systems than Linux.
+/// Returns [`MemoryEvents::kills`] of the worker's control group. `None` without version 2, in the
+/// first group of the system, and on other systems than Linux.
 pub(crate) fn kills() -> Option<u64> {
     static EVENTS: OnceLock<Option<MemoryEvents>> = OnceLock::new();
     #[cfg(target_os = "linux")]
@@ -40,8 +41,9 @@ pub(crate) fn kills() -> Option<u64> {
 }
 
 /// Returns true if the kernel was out of memory when it killed a process that this worker did not
-/// kill, or a child whose end the process reports as a shell does. `exit_code` is that of the
-/// process, as of a shell. `before` is [`kills`] at the start; `after` reads it at the end.
+/// kill, or a child whose end the process reports as a shell does. `exit_code` is the exit code of
+/// the process, as of a shell. `before` is [`kills`] at the start of the process, and `after` reads
+/// [`kills`] at its end.
 pub(crate) fn was_cause(
     exit_code: i32,
     (before, after): (Option<u64>, impl FnOnce() -> Option<u64>),

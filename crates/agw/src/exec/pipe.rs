@@ -17,7 +17,8 @@ use crate::exec::relay_pool;
 
 /// Maximum number of bytes of one move, and size of a Linux pipe of an unprivileged process.
 const CHUNK: usize = 1024 * 1024;
-/// Default capacity of a Linux pipe. It is enlarged only after it was full, because that is slow.
+/// Default capacity of a Linux pipe, which is enlarged only after it was full, because that is
+/// slow.
 #[cfg(target_os = "linux")]
 const NARROW: u64 = 64 * 1024;
 

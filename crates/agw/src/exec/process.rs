@@ -29,7 +29,8 @@ use crate::exec::{
     subreaper, task_environment,
 };
 
-/// A running child. A drop before its end kills its process group and its escaped processes.
+/// Running child. A drop before the end of the child kills its process group and its escaped
+/// processes.
 pub(crate) struct Process {
     group: Group,
     exit: Exit,
@@ -86,7 +87,7 @@ impl Process {
         let io = IoCounters::of(leader);
         open_file_limit::restore(leader);
         let group = Group::of(leader, mark.run());
-        // If this fails, the drop of `group` kills the child.
+        // If `Exit::of` fails, the drop of `group` kills the child.
         let exit = Exit::of(leader)?;
         let (started, timeout) = (Instant::now(), command.timeout);
         let memory = memory.cloned();
@@ -99,8 +100,8 @@ impl Process {
         self.group.leader().and_then(LeaderProcess::of)
     }
 
-    /// Waits for the child. After its timeout, its group gets SIGTERM, and SIGKILL after `grace`.
-    /// The call may be dropped at any time, and repeated.
+    /// Waits for the child. After the timeout of the child, its group gets SIGTERM, and SIGKILL
+    /// after `grace`. The call may be dropped at any time, and repeated.
     pub(crate) async fn wait(&mut self, grace: Duration) -> io::Result<Ended> {
         if let Some(ended) = self.ended {
             return Ok(ended);
@@ -157,7 +158,7 @@ impl Process {
         Ok(self.ended(reaped))
     }
 
-    /// Reaps the exited child. The counters of its bytes exist only until then.
+    /// Reaps the exited child, whose counters of bytes exist only until then.
     fn reap(&mut self) -> io::Result<(Reaped, Option<TransferredBytes>)> {
         let bytes = self.io.take().and_then(|counters| counters.read());
         Ok(*self.reaped.insert((self.group.reap_leader()?, bytes)))

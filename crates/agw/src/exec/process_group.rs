@@ -18,7 +18,7 @@ use crate::exec::{
 /// Interval between two checks whether a process group is empty.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Process group of a child, and its escaped processes. An early drop kills them all.
+/// Process group of a child, and its escaped processes, which an early drop kills.
 pub(super) struct Group {
     /// First process of the group, whose process id is the id of the group.
     leader: Option<Pid>,
@@ -32,7 +32,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Returns the group of a running child, its leader.
+    /// Returns the group that the running child `leader` leads.
     pub(super) fn of(leader: Pid, run: RunNumber) -> Self {
         Self { leader: Some(leader), run, strays: Vec::new(), has_leader: true, is_empty: false }
     }
@@ -63,7 +63,7 @@ impl Group {
         }
     }
 
-    /// Reaps the leader. From then on its process id may belong to another process.
+    /// Reaps the leader, whose process id may belong to another process from then on.
     pub(super) fn reap_leader(&mut self) -> io::Result<Reaped> {
         let leader = self.leader().ok_or(Errno::CHILD)?;
         let reaped = subreaper::reaped(leader, || agenix_sys::reap(leader.as_raw_pid()))?;

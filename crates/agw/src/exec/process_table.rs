@@ -55,8 +55,8 @@ pub(crate) fn name(pid: Pid) -> String {
     format!("{pid} ({})", String::from_utf8_lossy(&name).trim_end().escape_debug())
 }
 
-/// Returns the environment with which `pid` was started. It is empty if the process has ended,
-/// during exec(2), and if this worker may not read it.
+/// Returns the environment with which `pid` was started. The result is empty if the process has
+/// ended, during exec(2), and if this worker may not read the environment.
 pub(crate) fn environment(pid: Pid) -> Vec<u8> {
     fs::read(format!("/proc/{}/environ", pid.as_raw_pid())).unwrap_or_default()
 }
@@ -75,8 +75,8 @@ pub(crate) fn adopted_of(run: RunNumber) -> Vec<Pid> {
     children_of(getpid(), getpid()).into_iter().filter(of_run).collect()
 }
 
-/// Returns the processor time of `pid`, and of the children for which `pid` has waited. It is zero
-/// if the process has ended.
+/// Returns the processor time of `pid`, and of the children for which `pid` has waited. The time is
+/// zero if the process has ended.
 #[cfg(target_os = "linux")]
 pub(crate) fn processor_time(pid: Pid) -> Duration {
     let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();

@@ -75,7 +75,7 @@ pub(crate) struct ProcessorMeter {
     limit: ProcessorLimit,
     processors: u32,
     measured: MeasuredProcesses,
-    /// Milliseconds that the last look found.
+    /// Processor time in milliseconds at the last look.
     seen: AtomicU64,
 }
 
@@ -162,7 +162,7 @@ impl ProcessorMeter {
     }
 }
 
-/// First process of a task. Its process id may belong to another process once it has ended.
+/// First process of a task, whose process id may belong to another process once it has ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeaderProcess {
     pid: Pid,

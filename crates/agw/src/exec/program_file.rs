@@ -18,7 +18,7 @@ const MAX_FILES: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct ProgramFiles(Mutex<HashMap<FileVersion, String>>);
 
-/// Version of a file. A write to the file changes it.
+/// Version of a file, which a write to the file changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct FileVersion {
     device: u64,

@@ -87,7 +87,7 @@ impl OfferedPrograms {
     }
 
     /// Returns the path of the command of a task. The command is a name or, if the worker allows
-    /// that, a path, which stays relative to the working directory of the task.
+    /// paths, a path, which stays relative to the working directory of the task.
     pub(crate) fn of_command(&self, command: &str) -> Result<Cow<'_, Path>, io::Error> {
         let not_found = |text: String| io::Error::new(io::ErrorKind::NotFound, text);
         if !command.contains('/') {

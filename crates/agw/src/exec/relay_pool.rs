@@ -57,7 +57,8 @@ fn serve(mut work: RelayTask, reach: &mpsc::Sender<RelayTask>, inbox: &mpsc::Rec
 /// would otherwise take the processor from that task.
 #[cfg(target_os = "linux")]
 fn lower_priority() {
-    // On Linux, nice(2) affects only the calling thread. The relay works without it too.
+    // On Linux, nice(2) affects only the calling thread. The relay works without a low priority,
+    // too.
     let _as_before = rustix::process::nice(NICER);
 }
 

@@ -126,8 +126,8 @@ impl Shortage {
         )
     }
 
-    /// Lets the only job that has processes fail if processes are what lacks. The other jobs then
-    /// have as much time again. Returns false if there is no such job.
+    /// Lets the only job that has processes fail if the machine lacks processes. The other jobs
+    /// then have as much time again. Returns false if there is no such job.
     fn fail_sole_holder(&self, now: Instant) -> bool {
         let mut state = self.lock();
         if !state.lacks_processes || state.holders != 1 {
@@ -216,8 +216,8 @@ pub(crate) async fn retry_on_shortage<T, S: Future<Output = io::Result<T>>>(
             Err(error) if is_shortage(&error) => error,
             Err(error) => return Err(Unstarted::Failed(error)),
             Ok(started) => {
-                // Only what has waited shows by its success that the shortage is over: bytes of an
-                // input can be written while no process can be started.
+                // Only the success of a call that has waited shows that the shortage is over: bytes
+                // of an input can be written while no process can be started.
                 if wait.is_some() {
                     shortage.over();
                 }

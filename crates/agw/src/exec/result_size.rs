@@ -43,7 +43,7 @@ pub(crate) fn fit(results: &mut [TaskResult], max: usize) -> Box<RawValue> {
 /// about the bytes that agq gets.
 pub(crate) fn make_room(results: &mut [TaskResult]) {
     let bytes = |result: &TaskResult| result.stdout.bytes.len() + result.stderr.bytes.len();
-    // A byte takes at most six in JSON.
+    // A byte takes at most six bytes in JSON.
     if results.iter().map(bytes).sum::<usize>() > (MAX_UPDATE_BYTES - STATEMENT_BYTES) / 6 {
         let _json = fit(results, MAX_UPDATE_BYTES - STATEMENT_BYTES);
     }

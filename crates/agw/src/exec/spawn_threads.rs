@@ -1,6 +1,6 @@
 //! Spawn threads ("lanes"): threads that start processes and wait for them. Starting a process
-//! blocks its thread for a moment. Threads of their own keep this delay away from the protocol and
-//! from the jobs of other lanes. No thread is created for a single child.
+//! blocks its thread for a moment. Separate threads keep the delay away from the protocol and from
+//! the jobs of other lanes. No thread is created for a single child.
 
 use std::{
     io,
@@ -30,7 +30,8 @@ struct SpawnThread {
 }
 
 impl SpawnThreads {
-    /// Starts `count` threads, or half of those that the system allows; an error without any.
+    /// Starts `count` threads, or half of those that the system allows. Returns an error if the
+    /// system allows none.
     pub(crate) fn new(count: u32) -> io::Result<Self> {
         let mut threads = vec![spawn_thread()?];
         while threads.len() < count as usize {

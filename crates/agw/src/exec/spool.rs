@@ -170,7 +170,7 @@ impl SpoolFile {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of bytes of the output. Behind them, agq may have added checksums.
+    /// Returns the number of bytes of the output. Behind the output, agq may have added checksums.
     pub(crate) fn length(&self) -> u64 {
         let given = *self.given();
         given.unwrap_or_else(|| self.metadata().map_or(0, |metadata| metadata.len()))
@@ -215,8 +215,8 @@ fn reopen(file: &File) -> Option<File> {
 ///
 /// The truncation uses a separate description, which is closed at once. The reason is
 /// `auto_da_alloc` of ext4: after a truncation, the next close of any description of the file
-/// writes its data to the disk at once. Otherwise that close would be the one of a task after its
-/// output, and a second truncation would wait for the disk too.
+/// writes its data to the disk at once. With a shared description, the close by a task after its
+/// output would wait for the disk, and so would a second truncation.
 #[cfg(target_os = "linux")]
 fn empty(file: &File) -> bool {
     File::options().write(true).truncate(true).open(name(file)).is_ok()

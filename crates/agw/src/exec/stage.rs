@@ -25,8 +25,8 @@ use crate::exec::{
     unstarted_result::{end_unknown, excessive, not_started, of_excess},
 };
 
-/// Maximum wait for the last output of a task that has ended, which its relays still have. Without
-/// `--kill-grace`, this output is not lost either.
+/// Maximum wait for the last output of a task that has ended, which its relays still have. The
+/// output is not lost without `--kill-grace` either.
 const RELAY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs the stage, and adds its output files to `inputs`. Ends the processes when `cancel` is
@@ -102,7 +102,7 @@ enum WaitFor {
     Failure,
 }
 
-/// Waits for the processes. Ends all on a timeout, a cancellation, or an exceeded limit.
+/// Waits for the processes. Ends all processes on a timeout, a cancellation, or an exceeded limit.
 async fn finish(
     running: &mut [StartedProcess],
     (context, launcher): (&ExecContext, Launcher<'_>),
@@ -226,7 +226,8 @@ fn append(kept: &mut CapturedOutput, line: &str, most: usize) {
     kept.total = kept.total.max(kept.bytes.len() as u64);
 }
 
-/// Waits for all processes. A timeout of one ends all, because they wait for each other.
+/// Waits for all processes. A timeout of one process ends all, because the processes wait for each
+/// other.
 async fn wait(
     running: &mut [StartedProcess],
     (grace, processor): (Duration, Option<&ProcessorMeter>),
@@ -332,7 +333,7 @@ fn own_lines(command: &StageCommand, ended: &Ended, unwritten: Option<&io::Error
 }
 
 /// Returns the kept stderr of a task, with `lines` at its end. The file gets the lines as well,
-/// because the whole of a long stderr comes from there.
+/// because the whole of a long stderr comes from the file.
 fn stderr_with(lines: &str, file: Option<&SpoolFile>, most: usize) -> CapturedOutput {
     let (mut stderr, has_lines) = match file {
         Some(file) => {

@@ -220,7 +220,7 @@ fn command(
     };
     let (mut env, mut secret_env) = (Vec::with_capacity(task.env.len()), Vec::new());
     for (name, value) in &task.env {
-        // A value that an input fills in is text, whatever it is.
+        // A value that an input fills in is text, even if the value looks like a secret.
         match template::secret(value) {
             Some(wanted) => secret_env.push((name.clone(), secret(wanted, &task.command)?)),
             None => env.push((name.clone(), fill(value)?)),

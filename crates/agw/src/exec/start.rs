@@ -123,21 +123,22 @@ pub(crate) struct StartedProcess {
     pub(crate) task_number: u32,
     pub(crate) process: TaskProcess,
     pub(crate) stdout: Out,
-    /// File of its stderr, if the result keeps that.
+    /// File of the stderr of the process, if the result keeps stderr.
     pub(crate) stderr: Option<Arc<SpoolFile>>,
     /// Output whose size the idle timeout watches.
     pub(crate) written: Arc<WrittenOutput>,
     pub(crate) idle_timeout: Option<Duration>,
-    /// True once the idle timeout is over, which then is the cause of its end.
+    /// True once the idle timeout is over, which then is the cause of the end of the process.
     pub(crate) idle_timed_out: bool,
-    /// Relays that mask its output, of a job with secrets.
+    /// Relays that mask the output of a process of a job with secrets.
     pub(crate) masks: Vec<MaskRelay>,
-    /// Record for its statement, if this worker signs provenance.
+    /// Record for the statement about the process, if this worker signs provenance.
     pub(crate) record: Option<TaskRecord>,
 }
 
 impl StartedProcess {
-    /// Waits for the task. After its timeout, its processes get SIGTERM, and SIGKILL after `grace`.
+    /// Waits for the task. After the timeout of the task, its processes get SIGTERM, and SIGKILL
+    /// after `grace`.
     pub(crate) async fn wait(&mut self, grace: Duration) -> io::Result<Ended> {
         // A dropped call may have begun to end the task.
         let ended = if self.idle_timed_out {

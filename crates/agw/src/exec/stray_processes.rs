@@ -40,7 +40,8 @@ pub(crate) fn find(
     let running = known.iter().filter(|known| !known.has_ended()).map(|known| known.pid);
     let mut found = BTreeSet::new();
     descendants(running.chain(parent).collect(), &mut found);
-    // Listed last, because a process is adopted if its parent ends during the search above.
+    // Adopted processes are listed last, because a process is adopted if its parent ends during the
+    // search above.
     descendants(adopted_of(run), &mut found);
     let known: BTreeSet<i32> = known.iter().map(|known| known.pid.as_raw_pid()).collect();
     let left_it = |pid: &Pid| getpgid(Some(*pid)).is_ok_and(|its| its != group);
@@ -87,8 +88,8 @@ impl StrayProcess {
         Err(Errno::NOSYS)
     }
 
-    /// Opens a pidfd for the running process `pid` if `is_wanted`. `Ok(None)` if it is not, or if
-    /// `pid` has ended: its process id may belong to another process.
+    /// Opens a pidfd for the running process `pid` if `is_wanted`. Returns `Ok(None)` if the
+    /// process is not wanted, or if it has ended: its process id may belong to another process.
     #[cfg(target_os = "linux")]
     pub(crate) fn if_running(
         pid: Pid,

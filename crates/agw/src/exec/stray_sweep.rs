@@ -1,10 +1,11 @@
 //! Sweep of stray processes: ends the processes that runs of jobs have left behind at their end.
 //!
 //! The kernel makes an orphan a child of this worker (`subreaper`), so a worker without adopted
-//! children has no stray process. An adopted process belongs to the run whose mark it has. One
-//! without a mark belongs to one of the runs that are running when the worker first sees it, and is
-//! ended after the last of these runs. It is left alone if it was not started below this worker, as
-//! an orphan of `docker exec` where the worker is the first process of a container.
+//! children has no stray process. An adopted process belongs to the run whose mark it has. A
+//! process without a mark belongs to one of the runs that are running when the worker first sees
+//! the process, and is ended after the last of these runs. A process that was not started below
+//! this worker is left alone, as an orphan of `docker exec` where the worker is the first process
+//! of a container.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +31,7 @@ use crate::exec::{
     subreaper,
 };
 
-/// Interval of the search that runs besides those at the end of a job.
+/// Interval of the search that runs besides the searches at the end of a job.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Maximum time of one sweep. A killed process may hang in a system call.
 const BOUND: Duration = Duration::from_secs(5);
@@ -60,7 +61,7 @@ struct UnmarkedProcess {
 /// Process that could not be ended.
 #[derive(Debug)]
 pub(crate) struct UnendedProcess {
-    /// Run that has left it behind, if it has a mark.
+    /// Run that has left the process behind, if the process has a mark.
     pub(crate) run: Option<RunNumber>,
     /// Process id and name.
     pub(crate) name: String,
@@ -71,7 +72,7 @@ pub(crate) struct UnendedProcess {
 struct Found {
     killed: Vec<StrayProcess>,
     unended: Vec<UnendedProcess>,
-    /// Adopted processes that have ended. Their children are adopted only from then on.
+    /// Adopted processes that have ended, whose children are adopted only from then on.
     ended: BTreeSet<i32>,
     /// True if another search may find more.
     is_incomplete: bool,
@@ -124,7 +125,7 @@ pub(crate) async fn end() -> Vec<UnendedProcess> {
     unended
 }
 
-/// Gives up the killed processes that have not ended. They may hang in a system call.
+/// Gives up the killed processes that have not ended, because they may hang in a system call.
 fn give_up(killed: Vec<StrayProcess>) -> Vec<UnendedProcess> {
     let running: Vec<_> = killed.into_iter().filter(|process| !process.has_ended()).collect();
     let names =
@@ -201,7 +202,8 @@ impl SeenProcesses {
     }
 
     /// Records a process without a mark, and returns the process if all of its runs have ended. A
-    /// process has no mark during exec(2), so this happens at the second look at the earliest.
+    /// process has no mark during exec(2), so the call returns the process at the second look at
+    /// the earliest.
     fn unmarked(
         &mut self,
         process: StrayProcess,

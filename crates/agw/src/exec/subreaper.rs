@@ -1,6 +1,6 @@
 //! Child subreaper (prctl(2), `PR_SET_CHILD_SUBREAPER`): a process below this worker whose parent
 //! has ended becomes a child of this worker. The first process of a container adopts such processes
-//! without the call. This worker waits for them, because they would stay zombies otherwise.
+//! without the call. This worker waits for adopted processes, which would stay zombies otherwise.
 
 use std::{
     collections::BTreeSet,
@@ -43,8 +43,8 @@ struct Children {
 /// Killed child.
 struct AbandonedChild {
     pid: Pid,
-    /// True if the child has outlasted a wait, because it hangs in a system call. Nothing waits for
-    /// it any more.
+    /// True if the child has outlasted a wait, because it hangs in a system call, and no code waits
+    /// for it any more.
     hangs: bool,
 }
 
@@ -137,8 +137,8 @@ fn reap_abandoned() {
     });
 }
 
-/// Waits until the abandoned children have ended, at most for [`MAX_ABANDONED_WAIT`]. They were
-/// killed, so only one that hangs in a system call takes longer.
+/// Waits until the abandoned children have ended, at most for [`MAX_ABANDONED_WAIT`]. The children
+/// were killed, so only a child that hangs in a system call takes longer.
 pub(crate) async fn wait_for_abandoned() {
     let (end, mut pause) = (Instant::now() + MAX_ABANDONED_WAIT, Duration::from_millis(1));
     loop {

@@ -1,5 +1,6 @@
 //! Environment of tasks: that of the worker without the session key, or only the variables that the
-//! owner of the worker has named (`--task-env`). Tasks inherit open files if the owner wants it.
+//! owner of the worker has named (`--task-env`). Tasks inherit open files only with
+//! `--inherit-files`.
 
 use std::{
     collections::BTreeMap,

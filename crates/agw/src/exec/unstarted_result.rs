@@ -31,7 +31,8 @@ pub(super) fn end_unknown(command: &StageCommand, error: &io::Error) -> TaskResu
     TaskResult { exit_code: 126, ..without_end(command, &text) }
 }
 
-/// Result of a command that was not started because the output of the job exceeded the quota.
+/// Returns the result of a command that was not started because the output of the job exceeded the
+/// quota.
 pub(super) fn excessive(command: &StageCommand, task_number: u32, text: &str) -> TaskResult {
     TaskResult { exit_code: 1, ..without_end(command, &of_excess(task_number, text)) }
 }

@@ -46,7 +46,7 @@ impl JobPool {
     pub(crate) fn dismiss(self: &Arc<Self>, job_id: &JobId, attempt: u32) {
         let mut jobs = locked(&self.jobs);
         jobs.slots.dismiss(job_id, attempt);
-        // A later job may have waited for the resources that this one wanted.
+        // A later job may have waited for the resources that the removed job wanted.
         self.start_waiting(&mut jobs);
         self.wake_claimer(&jobs);
     }

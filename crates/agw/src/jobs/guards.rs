@@ -42,7 +42,7 @@ impl Drop for SlotGuard {
     }
 }
 
-/// Guard of the resources of a job. The drop gives them to waiting jobs.
+/// Guard of the resources of a job. The drop gives the resources to waiting jobs.
 pub(super) struct ResourceGuard {
     pub(super) pool: Arc<JobPool>,
     pub(super) allocation: Allocation,

@@ -11,8 +11,8 @@ use crate::{
 
 /// Value of the variables of GPUs that hides all GPUs.
 const NO_GPU: &str = "-1";
-/// Environment variable with the order of the indices in [`CUDA_VISIBLE`], and its value for that
-/// of the bus, in which the drivers list GPUs.
+/// Environment variable with the order of the indices in [`CUDA_VISIBLE`], and its value for the
+/// order of the bus, in which the drivers list GPUs.
 const CUDA_ORDER: (&str, &str) = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 
 /// Free quantities and GPUs of the worker.
@@ -30,7 +30,7 @@ pub(crate) struct ResourceLedger {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Allocation {
     quantities: Quantities,
-    /// Positions of its GPUs.
+    /// Positions of the GPUs of the job.
     gpus: Vec<usize>,
 }
 
@@ -58,7 +58,8 @@ impl ResourceLedger {
         Some(format!("it needs {name} {}, and this worker offers {offered}", amount_text(name, amount)))
     }
 
-    /// Takes `wanted`, with the GPUs of the lowest positions. Returns `None` if it is not free.
+    /// Takes `wanted`, with the GPUs of the lowest positions, or returns `None` if `wanted` is not
+    /// free.
     pub(crate) fn allocate(&mut self, wanted: &Quantities) -> Option<Allocation> {
         if !self.has_free(wanted) {
             return None;

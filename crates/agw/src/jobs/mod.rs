@@ -1,7 +1,7 @@
 //! Job pool: the running jobs, the claimed jobs that wait for a slot, and the finished jobs without
 //! an accepted report.
 //!
-//! Jobs outlive a registration. They report over the current connection, which the worker sets with
+//! Jobs outlive a registration, and report over the current connection, which the worker sets with
 //! [`JobPool::report_over`]. The pool bounds the number of claimed and unreported jobs with
 //! permits: a permit is taken at the claim and released after the report.
 
@@ -39,7 +39,8 @@ use crate::{
     stats::Counters,
 };
 
-/// Maximum wait for a slot. After it, jobs count as long, and another worker should run this one.
+/// Maximum wait for a slot. After a longer wait, jobs count as long, and another worker should run
+/// the waiting job.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Interval between two checks whether a shortage is over.
 const SHORTAGE_LOOK: Duration = Duration::from_secs(1);
@@ -160,7 +161,8 @@ impl JobPool {
                 claims.request(room);
             }
             if let Some(job) = claims.next().await? {
-                // No wait: requests never exceed the permits, and only this function takes them.
+                // The call does not wait: requests never exceed the permits, and only this function
+                // takes permits.
                 let permits = Arc::clone(&self.permits);
                 let permit = permits.acquire_owned().await.expect("the semaphore is never closed");
                 return Ok(Claimed { job, permit });
@@ -245,7 +247,7 @@ impl JobPool {
                     let task = tokio::spawn(ended.report());
                     jobs.running.set_current_task(number, task.abort_handle());
                 } else {
-                    // The run was aborted. The drop of its guard needs the lock.
+                    // The run was aborted, and the drop of its guard needs the lock.
                     drop(jobs);
                     drop(ended);
                 }

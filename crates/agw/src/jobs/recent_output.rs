@@ -1,5 +1,5 @@
-//! Output of the jobs that users follow. It stays available for a while after the end of the job,
-//! because a follower still needs the last bytes.
+//! Output of the jobs that users follow. The output stays available for a while after the end of
+//! the job, because a follower still needs the last bytes.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

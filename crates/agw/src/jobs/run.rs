@@ -34,7 +34,8 @@ use crate::{
     },
 };
 
-/// SIGTERM to SIGKILL for a job of an invalid claim: short, because another worker may run it.
+/// Time from SIGTERM to SIGKILL for a job of an invalid claim. The time is short, because another
+/// worker may run the job.
 const STOP_GRACE: Duration = Duration::from_millis(800);
 /// Reason for the failure of a job whose run panics.
 const PANICKED: &str =

@@ -32,7 +32,8 @@ struct PrefetchedJob {
 pub(crate) struct StartableJob {
     pub(crate) slot: u32,
     pub(crate) claimed: Claimed,
-    /// Its resources until [`Slots::release_resources`]. `None` for a job that wants no quantities.
+    /// Resources of the job until [`Slots::release_resources`]. `None` for a job that wants no
+    /// quantities.
     pub(crate) allocation: Option<Allocation>,
 }
 
@@ -76,7 +77,7 @@ impl Slots {
     /// Assigns a claimed job to a free slot, and returns both. Without a free slot, or without the
     /// resources that it wants, the job waits.
     pub(crate) fn assign(&mut self, claimed: Claimed, now: Instant) -> Option<StartableJob> {
-        // An earlier claim is void, because agq took the job back before it gave it again.
+        // An earlier claim is void, because agq took the job back before it gave the job again.
         self.waiting.retain(|other| other.claimed.job.job_id != claimed.job.job_id);
         self.waiting.push_back(PrefetchedJob { claimed, since: now });
         // No earlier job can start, because none has become startable since the last call.
@@ -93,13 +94,13 @@ impl Slots {
     }
 
     /// Takes back the resources of a job whose processes have ended. Several jobs may be able to
-    /// start then: call [`Self::next`] until there is none.
+    /// start then: call [`Self::next`] until no job can start.
     pub(crate) fn release_resources(&mut self, allocation: &Allocation) {
         self.ledger.release(allocation);
     }
 
     /// Returns the oldest waiting job that can start. Among the jobs that want resources, none
-    /// starts before an older one, so that a job with many is not starved here.
+    /// starts before an older one, so that a job that wants many resources is not starved.
     pub(crate) fn next(&mut self) -> Option<StartableJob> {
         let slot = *self.free.last()?;
         let mut is_blocked = false;

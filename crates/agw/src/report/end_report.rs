@@ -39,7 +39,7 @@ pub(crate) enum Reported {
     Done,
     /// agq does not have a blob that the report names.
     BlobMissing,
-    /// agq refuses every report of the end. It has to take the job back.
+    /// agq refuses every report of the end, and has to take the job back.
     Refused,
 }
 
@@ -63,7 +63,7 @@ enum ReportErrorKind {
     BlobMissing,
     /// The connection is lost, or agq no longer knows or permits the worker.
     Disconnected,
-    /// The message limit of this agq is lower. agq closes the connection.
+    /// The report exceeds the message limit of this agq. agq closes the connection.
     TooLarge,
     /// The same report may succeed later.
     Temporary,

@@ -32,7 +32,7 @@ const UPLOAD_PAUSES: [Duration; 3] =
 pub(crate) struct FinishedJob {
     /// Number of the run.
     pub(crate) number: u64,
-    /// Guard of the run. Its drop ends the run.
+    /// Guard whose drop ends the run.
     pub(crate) run: Box<dyn Send>,
     pub(crate) job_id: JobId,
     pub(crate) update: JobUpdate,
@@ -68,7 +68,7 @@ impl FinishedJob {
 }
 
 /// Uploads the large outputs of a job, and reports its end. If agq lacks an output that it has
-/// stored, repeats both after each of `pauses`, and then reports the first bytes only.
+/// stored, repeats upload and report after each of `pauses`, and then reports the first bytes only.
 async fn report_end(
     reporter: &mut JobReporter,
     job_id: &JobId,

@@ -1,5 +1,5 @@
-//! One registration of the worker at agq. It has a connection for reports and heartbeats, one for
-//! claims, and one on which agq calls the worker.
+//! One registration of the worker at agq. A registration has a connection for reports and
+//! heartbeats, one for claims, and one on which agq calls the worker.
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
@@ -20,8 +20,8 @@ use crate::report::link::ReportLink;
 
 /// Time that a claim waits in agq, and is then repeated: agq may have lost the registration.
 const CLAIM_WAIT: BlockingWait = BlockingWait::Ms(5000);
-/// Maximum time for the reply to a claim. It is much longer than the wait in agq, because agq may
-/// be busy.
+/// Maximum time for the reply to a claim. The time is much longer than the wait in agq, because agq
+/// may be busy.
 const CLAIM_BOUND: Duration = Duration::from_secs(60);
 /// Maximum time for the registration in [`Registration::keep_only`].
 const KEEP_BOUND: Duration = Duration::from_secs(5);
@@ -113,7 +113,7 @@ impl Registration {
     }
 
     /// Notifies `wake` whenever agq has directives, and passes any other call to `answer`. Without
-    /// these calls, directives arrive with the next heartbeat. `directives` is the subscription of
+    /// calls of agq, directives arrive with the next heartbeat. `directives` is the subscription of
     /// [`Self::open`].
     pub(crate) async fn listen(
         &self,

@@ -27,7 +27,7 @@ use crate::{
 
 /// Pause after an error of agq's store, because a full disk may be temporary.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
-/// Delay of the first progress report. agq shows every claimed job as running before it.
+/// Delay of the first progress report. agq shows every claimed job as running before the report.
 const RUNNING_REPORT_DELAY: Duration = Duration::from_millis(20);
 /// Pause before a repeated report of progress that did not reach agq.
 const REPEAT_PAUSE: Duration = Duration::from_secs(2);

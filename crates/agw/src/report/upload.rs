@@ -95,7 +95,7 @@ impl Reaction {
     }
 }
 
-/// Uploads one stream, and repeats that until agq has stored or refused it.
+/// Uploads one stream, and repeats the upload until agq has stored or refused it.
 pub(crate) async fn upload(
     key: &UploadKey,
     output: &LargeOutput,
@@ -327,7 +327,7 @@ mod tests {
         let spool = Spool::new(dir.path());
         let file = spool.file().unwrap();
         file.write_all_at(b"abc", 0).unwrap();
-        // While it is open, no other file gets its number.
+        // While the copy is open, no other file gets the number of its descriptor.
         let (open, stream) = (file.try_clone().unwrap(), OutputStream::Stdout);
         let key = UploadKey { job_id: "job-1".parse().unwrap(), attempt: 1, task_number: 1, stream };
         let output = LargeOutput { task_number: 1, stream, file: Arc::new(file), length: 3 };

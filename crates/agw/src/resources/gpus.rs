@@ -38,7 +38,7 @@ pub(super) fn found(root: &Path, variable: impl Fn(&str) -> Option<String>) -> (
     (gpus, variables)
 }
 
-/// Returns the number of NVIDIA GPUs. A container may show only their devices.
+/// Returns the number of NVIDIA GPUs, of which a container may show only the devices.
 fn nvidia(root: &Path) -> usize {
     match names(root, "proc/driver/nvidia/gpus").len() {
         0 => names(root, "dev").iter().filter(|name| is_nvidia_device(name)).count(),
@@ -68,7 +68,8 @@ fn names(root: &Path, directory: &str) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// Returns the GPUs of a list of indices and UUIDs. As in CUDA, the first wrong one ends the list.
+/// Returns the GPUs of a list of indices and UUIDs. As in CUDA, the first wrong entry ends the
+/// list.
 fn visible(shown: &str, count: usize) -> Vec<String> {
     let is_right = |id: &&str| match id.parse::<usize>() {
         Ok(index) => is_number(id) && index < count,

@@ -15,7 +15,8 @@ const MEBIBYTE: u64 = 1 << 20;
 pub(crate) struct MachineResources {
     /// Processors, in hundredths.
     pub(crate) cpus: u64,
-    /// Memory in bytes. `None` if this system cannot bound the memory of a job, or does not tell.
+    /// Memory in bytes. `None` if this system cannot bound the memory of a job, or does not show
+    /// its memory.
     pub(crate) memory: Option<u64>,
     /// Indices or UUIDs of GPUs.
     pub(crate) gpus: Vec<String>,

@@ -29,7 +29,7 @@ pub(crate) struct Offer {
     pub(crate) gpu_variables: GpuVariables,
 }
 
-/// Parses `NAME=AMOUNT`, or `gpus=0,1` with indices or UUIDs. A list of one ends with a comma.
+/// Parses `NAME=AMOUNT`, or `gpus=0,1` with indices or UUIDs. A list of one GPU ends with a comma.
 pub(crate) fn parse(text: &str) -> Result<DeclaredResource, String> {
     let Some((name, value)) = text.split_once('=') else {
         return Err("write NAME=AMOUNT, as cpus=3.5, memory=16G, gpus=0,1 or licences=3".into());

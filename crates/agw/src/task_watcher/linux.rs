@@ -29,7 +29,7 @@ static WATCHER: Mutex<Option<Watcher>> = Mutex::new(None);
 
 struct Watcher {
     pid: Pid,
-    /// Closes at the end of this worker, even if the worker is killed.
+    /// Pipe that closes at the end of this worker, even if the worker is killed.
     _pipe: PipeWriter,
 }
 
@@ -79,7 +79,8 @@ fn start() -> io::Result<Pid> {
 async fn wait(pid: Pid) {
     match Exit::of(pid) {
         Ok(mut exit) => drop(exit.wait().await),
-        // Without a notice of its end, a watcher that runs is ended, and the next one may have one.
+        // A running watcher without a notice of its end is ended. The next watcher may have a
+        // notice.
         Err(error) => debug!(%error, "the end of the watcher cannot be waited for"),
     }
     end();

@@ -1,6 +1,6 @@
 //! Watcher of the tasks: a second process of this program, which ends all tasks if the worker is
-//! killed. It is no child subreaper, and starts no task. The worker starts another one if the
-//! watcher has ended.
+//! killed. The watcher is no child subreaper, and starts no task. The worker starts another one if
+//! the watcher has ended.
 //!
 //! The watcher exists on Linux alone. On other systems, tasks continue when their worker is killed.
 

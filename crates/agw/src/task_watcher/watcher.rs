@@ -1,7 +1,8 @@
 //! The watcher: waits for the end of its worker, and ends all processes of the worker's tasks.
 //!
-//! It finds them by the mark in their environment, by the inherited limit, and as descendants of
-//! such processes. A process that has neither is not found, nor is one of another user ended.
+//! The watcher finds the processes by the mark in their environment, by the inherited limit, and as
+//! descendants of such processes. The watcher ends no other process, and no process of another
+//! user.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +26,8 @@ use crate::exec::{
     stray_processes::StrayProcess,
 };
 
-/// Only argument of the watcher. It is no option for users, so the help does not show it.
+/// Only argument of the watcher. The help does not show the argument, because it is no option for
+/// users.
 pub(super) const ARGUMENT: &str = "--task-watcher";
 /// Second argument of a watcher that has no inherited files.
 const CLEAN: &str = "clean";
@@ -33,8 +35,8 @@ const CLEAN: &str = "clean";
 const NAME: &str = "task-watcher";
 /// Maximum number of searches, because processes may start others without end.
 const ROUNDS: u32 = 50;
-/// Number of searches without a result after which no process is left. One may miss a process that
-/// starts another one and ends meanwhile.
+/// Number of searches without a result after which no process is left. A search may miss a process
+/// that starts another one and ends meanwhile.
 const EMPTY_SEARCHES: u32 = 3;
 /// Maximum time for the end of killed processes before the next search.
 const BOUND: Duration = Duration::from_secs(1);
@@ -77,9 +79,9 @@ fn close_inherited_files() {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct WatchedWorker {
     pub(super) pid: i32,
-    /// Beginning of the marks of its tasks.
+    /// Beginning of the marks of the worker's tasks.
     pub(super) id: String,
-    /// Limit that its tasks inherit.
+    /// Limit that the worker's tasks inherit.
     pub(super) limit: Option<u64>,
 }
 
@@ -138,7 +140,7 @@ impl WatchedWorker {
         let mut stopped = BTreeMap::new();
         for _ in 0..ROUNDS {
             let mut has_new = false;
-            // The newest ones first, because a process may start another one and end.
+            // The newest processes come first, because a process may start another one and end.
             for pid in processes().into_iter().rev().filter(|pid| *pid != getpid()) {
                 has_new |= self.is_marked(pid) && stop(&mut stopped, pid, |_| self.is_marked(pid));
             }
@@ -160,8 +162,8 @@ impl WatchedWorker {
     }
 }
 
-/// Stops `pid` if it is running, `is_wanted`, and not among `stopped`. Returns true if it was
-/// stopped now.
+/// Stops `pid` if it is running, `is_wanted`, and not among `stopped`. Returns true if this call
+/// has stopped `pid`.
 fn stop(
     stopped: &mut BTreeMap<i32, StrayProcess>,
     pid: Pid,
@@ -184,7 +186,8 @@ fn process_table() -> BTreeMap<i32, ProcessStat> {
     others.filter_map(|pid| Some((pid.as_raw_pid(), ProcessStat::of(pid)?))).collect()
 }
 
-/// Adds the processes whose parent, process group or session is among `found`, and those below.
+/// Adds the processes whose parent, process group or session is among `found`, and their
+/// descendants.
 fn with_descendants(table: &BTreeMap<i32, ProcessStat>, mut found: BTreeSet<i32>) -> BTreeSet<i32> {
     loop {
         let is_below = |stat: &ProcessStat| {

@@ -22,7 +22,8 @@ const OUT_OF_TIME: i32 = 124;
 const NOT_RUNNABLE: i32 = 126;
 const NOT_OURS: i32 = 127;
 
-/// Accepted challenges. agq repeats each with every heartbeat until the worker answers it.
+/// Accepted challenges. agq repeats each challenge with every heartbeat until the worker answers
+/// the challenge.
 pub(crate) struct PendingChallenges {
     taken: BTreeSet<String>,
     slots: Arc<Semaphore>,
@@ -52,7 +53,7 @@ impl PendingChallenges {
         }
     }
 
-    /// Returns and records the new challenges. Forgets those that agq no longer repeats.
+    /// Returns and records the new challenges. Forgets the challenges that agq no longer repeats.
     fn new_among(&mut self, wanted: &[Challenge]) -> Vec<Challenge> {
         self.taken.retain(|id| wanted.iter().any(|challenge| challenge.challenge_id == *id));
         let is_new = |challenge: &&Challenge| self.taken.insert(challenge.challenge_id.clone());

@@ -1,5 +1,5 @@
 //! The worker: searches capabilities, registers, claims jobs, runs them, reports them, and drains.
-//! After a lost connection it reconnects and registers again.
+//! After a lost connection, the worker connects and registers again.
 
 pub(crate) mod capabilities;
 pub(crate) mod challenge;
@@ -374,7 +374,7 @@ async fn unregister(registration: &Registration, end: WorkerEnd) -> Registration
     RegistrationEnd::Ended(end)
 }
 
-/// Abandons the running jobs. First it kills the processes, because agq then gives the jobs away.
+/// Abandons the running jobs. Kills their processes first, because agq then gives the jobs away.
 async fn abandon(pool: &JobPool) -> WorkerEnd {
     let jobs = pool.job_ids();
     if jobs.is_empty() {

@@ -74,8 +74,8 @@ impl Signals {
 }
 
 /// Makes a write beyond the file size limit (`ulimit -f`) fail with an error, instead of ending the
-/// worker: it then fails only the job whose file is written. A handler does that, because tasks
-/// would inherit an ignored signal. The caller is in a runtime.
+/// worker. The error then fails only the job whose file is written. The signal has a handler,
+/// because tasks would inherit an ignored signal. The caller is in a runtime.
 pub(crate) fn survive_file_size_limit() -> std::io::Result<()> {
     // The handler stays when the value is dropped.
     signal(SignalKind::from_raw(Number::XFSZ.as_raw())).map(drop)

@@ -1,4 +1,4 @@
-//! Admitted jobs: what let them run, for the results of their tasks.
+//! Policies and orders that admitted jobs, for the results of the tasks of the jobs.
 
 use std::{collections::BTreeMap, sync::Arc};
 

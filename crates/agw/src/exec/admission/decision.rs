@@ -28,7 +28,7 @@ pub(crate) struct WorkerPrograms<'s> {
 /// Job that may run.
 #[derive(Debug)]
 pub(crate) struct AdmittedJob<'s> {
-    /// Plan of the job. With a trust file, a signed plan is that of the signed bytes.
+    /// Plan of the job. With a trust file, a signed plan comes from the signed bytes.
     pub(crate) plan: Arc<Plan>,
     pub(crate) admission: JobAdmission,
     /// Sandbox profile. `None` if the job runs without a sandbox.
@@ -77,7 +77,7 @@ impl AdmissionControl {
     }
 
     /// Returns the plan of a job, and the rights of its signers. With a trust file, a signed plan
-    /// is that of the signed bytes.
+    /// comes from the signed bytes.
     fn authorise(&self, job: &JobDocument, plans: &PlanCache) -> Result<(Arc<Plan>, Rights), Unadmitted> {
         let Some(trust) = &self.trust else {
             let plan = plans.read(job.plan.get());

@@ -2,7 +2,8 @@
 //!
 //! The policy of the worker's owner judges each plan, and the types of the plan judge each input.
 //! agq has checked both, and the worker trusts neither agq nor its clients, so the worker decides
-//! again. With a trust file, it also checks who has signed the plan, and that decides the sandbox.
+//! again. With a trust file, the worker also checks who has signed the plan, and the signers decide
+//! the sandbox.
 
 mod admitted;
 mod decision;
@@ -111,7 +112,7 @@ pub(crate) struct AdmissionControl {
     judged: Mutex<VecDeque<Arc<JudgedPlan>>>,
     programs: ProgramFiles,
     trust: Option<Trust>,
-    /// Id of this worker, which another worker may have at the registration.
+    /// Id of this worker, which the worker replaces if another worker has the same id.
     worker_id: Mutex<Option<WorkerId>>,
 }
 
@@ -185,8 +186,8 @@ impl AdmissionControl {
         self.worker_id.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the policy and the trust file again, each also after a fault of the other. A wrong one
-    /// stays as it was. Returns the names and faults of those.
+    /// Reads the policy and the trust file again, each also after a fault of the other. A faulty
+    /// file changes nothing. Returns the names and faults of the faulty files.
     pub(crate) fn reload(&self) -> Vec<(&'static str, anyhow::Error)> {
         let trust = self.trust.as_ref().map_or(Ok(()), Trust::reload);
         let read = [("policy", self.reload_policy()), ("trust file", trust)];

@@ -22,9 +22,9 @@ pub(crate) enum Rights {
 /// Sandbox profiles that are asked for.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct WantedProfile<'p> {
-    /// By the plan.
+    /// Profile that the plan asks for.
     pub(crate) plan: Option<&'p PlanSandbox>,
-    /// By the policy of the worker's owner.
+    /// Profile that the policy of the worker's owner asks for.
     pub(crate) policy: Option<&'p PlanSandbox>,
 }
 
@@ -118,7 +118,8 @@ fn of_sandboxes<'s>(
     }
 }
 
-/// agq gives such a job to no worker without a sandbox.
+/// Returns the reason why a job does not run. agq gives a job with a sandbox profile to no worker
+/// without a sandbox.
 fn no_sandbox(profile: &str) -> String {
     format!("the plan asks for the sandbox profile '{profile}', and this worker runs no job in a sandbox")
 }

@@ -22,7 +22,7 @@ const OWN: u32 = 0o600;
 pub(super) struct SerialFile {
     path: PathBuf,
     state: Mutex<SerialFileState>,
-    /// Locked as long as the worker runs.
+    /// File that is locked as long as the worker runs.
     _lock: File,
 }
 

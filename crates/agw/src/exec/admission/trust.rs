@@ -48,7 +48,7 @@ pub(super) struct Trust {
     file: RwLock<Arc<TrustFile>>,
     opened: Mutex<VecDeque<Arc<OpenedOrder>>>,
     serials: Option<SerialFile>,
-    /// Sandbox profiles of the worker. `None` if it runs no job in a sandbox.
+    /// Sandbox profiles of the worker. `None` if the worker runs no job in a sandbox.
     profiles: Option<BTreeSet<String>>,
 }
 
@@ -59,7 +59,7 @@ struct OpenedOrder {
     by: Arc<TrustFile>,
     opened: Opened,
     plan: Arc<Plan>,
-    /// Plan of a job that was found to be the same.
+    /// Plan of a job that equals the plan of the order.
     same: Mutex<Option<Arc<Plan>>>,
 }
 
@@ -77,8 +77,8 @@ impl Trust {
         self.profiles = profiles;
     }
 
-    /// Reads the trust file again. After an error, it stays as it was, but a file that only grants
-    /// a profile that the worker lacks still revokes keys and serials.
+    /// Reads the trust file again. After an error, the former trust file stays valid, but a new
+    /// file that only grants a profile that the worker lacks still revokes keys and serials.
     pub(super) fn reload(&self) -> anyhow::Result<()> {
         let file = read(&self.settings.file)?;
         if let Some((signer, profile)) = self.missing_profile(&file) {
@@ -118,7 +118,7 @@ impl Trust {
         file.signers().filter_map(|(_, signer)| profile(&signer.grant)).collect()
     }
 
-    /// Returns the plan of a job, and its rights. The plan of a signed job is that of the signed
+    /// Returns the plan of a job, and its rights. The plan of a signed job comes from the signed
     /// bytes.
     pub(super) fn authorise(
         &self,

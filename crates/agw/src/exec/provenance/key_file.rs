@@ -1,4 +1,5 @@
-//! File of the key with which the worker signs statements. The worker makes it at its first start.
+//! File of the key with which the worker signs statements. The worker makes the key at its first
+//! start.
 
 use std::{
     fs,
@@ -22,7 +23,7 @@ pub(super) fn open(path: &Path) -> anyhow::Result<SigningKey> {
     }
     match create(path) {
         Ok(()) => info!("a key that signs provenance was made: {shown}"),
-        // Another worker has made it at the same time.
+        // Another worker has made the key at the same time.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => bail!("provenance.key: {shown} cannot be made: {error}"),
     }

@@ -130,7 +130,7 @@ fn subjects(result: &TaskResult, digests: &[LargeDigest]) -> Vec<Subject> {
     subjects
 }
 
-/// Returns the digests of large streams. Their files no longer change.
+/// Returns the digests of large streams, whose files no longer change.
 async fn digests(large: &[LargeOutput]) -> io::Result<Vec<LargeDigest>> {
     let mut digests = Vec::with_capacity(large.len());
     for output in large {
@@ -139,8 +139,8 @@ async fn digests(large: &[LargeOutput]) -> io::Result<Vec<LargeDigest>> {
     Ok(digests)
 }
 
-/// Returns the digest of one stream. The other jobs of the lane go on between two chunks: a thread
-/// for the hash is one that the system may refuse.
+/// Returns the digest of one stream. The other jobs of the lane go on between two chunks. No thread
+/// computes the hash, because the system may refuse a thread.
 async fn digest(output: &LargeOutput) -> io::Result<LargeDigest> {
     let (mut hasher, mut offset) = (StreamHasher::default(), 0);
     let mut buffer = vec![0; HASHED_BYTES];

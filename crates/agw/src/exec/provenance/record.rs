@@ -42,7 +42,7 @@ pub(crate) struct TaskRecord {
 }
 
 impl JobRecord {
-    /// Returns the record of a job before its first task. `patterns` are its secrets.
+    /// Returns the record of a job before its first task. `patterns` are the secrets of the job.
     pub(crate) fn new(
         provenance: Arc<ProvenanceSigner>,
         task_count: usize,

@@ -13,7 +13,8 @@ const MAX_BYTES: usize = 16 << 10;
 /// Texts of `EACCES` and `EPERM` of the C library.
 const DENIED: &str = "Permission denied";
 const NOT_PERMITTED: &str = "Operation not permitted";
-/// Directories whose files every task reads, and of which it executes what its plan names.
+/// Directories whose files every task reads, and whose programs a task executes if its plan names
+/// them.
 const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
 /// Ways to permit a program.
 const REMEDY: &str = "name it in requires.tools of the plan, or use a profile with execute = \"any\"";

@@ -16,7 +16,8 @@ impl<S> IdleSupervisors<S> {
         Self { most, supervisors: VecDeque::new() }
     }
 
-    /// Adds a supervisor of `profile`. Returns the one that waits longest if they are too many.
+    /// Adds a supervisor of `profile`. If the supervisors are too many, returns the supervisor that
+    /// waits longest.
     #[must_use]
     pub(super) fn put(&mut self, profile: &str, supervisor: S) -> Option<S> {
         self.supervisors.push_back((profile.to_owned(), supervisor));

@@ -45,7 +45,7 @@ use crate::exec::{
 /// Maximum time for an answer of a supervisor, on a busy machine.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 
-/// Job that runs in a sandbox. A drop before [`JobSandbox::end`] ends its supervisor.
+/// Job that runs in a sandbox. A drop before [`JobSandbox::end`] ends the supervisor.
 #[derive(Debug)]
 pub(crate) struct JobSandbox {
     profile: Profile,
@@ -57,7 +57,7 @@ pub(crate) struct JobSandbox {
     next_task: AtomicU32,
     /// True once the last task has started, so that the supervisor ends the job by itself.
     has_last_task: AtomicBool,
-    /// Pool that gets the supervisor back. The supervisor ends with the job if absent.
+    /// Pool that gets the supervisor back. Without a pool, the supervisor ends with the job.
     pool: Option<SupervisorPool>,
     /// Bound of the memory of the job, if it wants a quantity of memory.
     memory: Option<MemoryLimit>,
@@ -67,7 +67,8 @@ pub(crate) struct JobSandbox {
 pub(crate) type StartedTask = (SandboxedTask, Vec<OwnedFd>);
 
 impl JobSandbox {
-    /// Prepares a job in `supervisor` that may execute `programs`. It begins with its first task.
+    /// Prepares a job in `supervisor` that may execute `programs`. The job begins with its first
+    /// task.
     pub(super) fn begin(
         mut supervisor: ReadySupervisor,
         (profile, pool): (&Profile, Option<SupervisorPool>),
@@ -96,7 +97,7 @@ impl JobSandbox {
     }
 
     /// Bounds the memory of the job to `bytes`, before its first task: by the control group of its
-    /// supervisor, or else of each process. A lower limit of its profile stays.
+    /// supervisor, or else of each process. A lower limit of the profile stays.
     pub(crate) fn bound_memory(&mut self, bytes: u64) -> io::Result<MemoryLimit> {
         let bytes = bytes.min(self.profile.limits.memory);
         let by = match self.supervisor.control_group() {
@@ -162,8 +163,8 @@ impl JobSandbox {
         Ok(files)
     }
 
-    /// Ends the job: its processes end, and its scratch directory is emptied. Adds what held for
-    /// the tasks to their results.
+    /// Ends the job: its processes end, and its scratch directory is emptied. Adds a report of the
+    /// sandbox to the result of each task.
     pub(crate) async fn end(self, results: &mut [TaskResult]) {
         for result in results.iter_mut() {
             result.sandbox = Some(self.report(result));

@@ -12,7 +12,7 @@ use agenix_sandbox::{
 };
 use agenix_sandbox::{report::Report, setup::Regime};
 
-/// Answer of this machine.
+/// Result of the examination of this machine.
 pub(crate) struct Examined {
     /// Way in which a supervisor keeps its tasks together, if one can start.
     pub(crate) regime: Option<Regime>,

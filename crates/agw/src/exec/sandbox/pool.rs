@@ -15,7 +15,7 @@ use tracing::debug;
 
 use super::{idle_supervisors::IdleSupervisors, scratch::ScratchRoot, supervisor::ReadySupervisor};
 
-/// Supervisors that wait for a job, and what starts further ones.
+/// Supervisors that wait for a job, and settings by which further supervisors start.
 #[derive(Debug, Clone)]
 pub(super) struct SupervisorPool(Arc<SupervisorPoolState>);
 
@@ -67,7 +67,8 @@ impl SupervisorPool {
         self.0.control_groups.as_ref()
     }
 
-    /// Returns a supervisor whose job has ended to the pool. Ends another one if too many wait.
+    /// Returns a supervisor whose job has ended to the pool. Ends another supervisor if too many
+    /// wait.
     pub(super) fn put(&self, profile: &str, supervisor: ReadySupervisor) {
         let excess = self.waiting().idle.put(profile, supervisor);
         drop(excess);
@@ -81,7 +82,7 @@ impl SupervisorPool {
         }
     }
 
-    /// Ends all supervisors that wait for a job. Waits at most `bound` for them.
+    /// Ends all supervisors that wait for a job, and waits at most `bound` for their end.
     pub(super) fn shut_down(&self, bound: Duration) {
         let end = Instant::now() + bound;
         let all = self.waiting().idle.take_others(None);
@@ -90,7 +91,7 @@ impl SupervisorPool {
         all.into_iter().for_each(|supervisor| supervisor.end(end.saturating_duration_since(Instant::now())));
     }
 
-    /// Returns a waiting supervisor. Drops those that have ended.
+    /// Returns a waiting supervisor. Drops the supervisors that have ended.
     fn idle(&self, profile: &Profile) -> Option<ReadySupervisor> {
         loop {
             let supervisor = self.waiting().idle.take(&profile.name)?;

@@ -21,7 +21,7 @@ use crate::exec::readiness::readable;
 /// Answer to the start of a task: the files that the supervisor has opened.
 pub(super) type StartAnswer = Result<Vec<OwnedFd>, StepFault>;
 
-/// Receivers of the replies that are due. All are dropped when the supervisor ends.
+/// Receivers of the replies that are due. All receivers are dropped when the supervisor ends.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DueReplies(Arc<Mutex<Due>>);
 
@@ -29,7 +29,7 @@ pub(super) struct DueReplies(Arc<Mutex<Due>>);
 struct Due {
     starts: HashMap<u32, oneshot::Sender<StartAnswer>>,
     ends: HashMap<u32, oneshot::Sender<TaskExit>>,
-    /// Reason why the job did not begin. Its tasks then do not start.
+    /// Reason why the job did not begin, and its tasks do not start.
     unbegun: Option<StepFault>,
     has_ended: bool,
 }
@@ -38,8 +38,8 @@ struct Due {
 pub(super) type CleanedJob = (Cleaned, Replies);
 
 impl DueReplies {
-    /// Returns the receivers of the replies for `task`. They fail at once if the supervisor has
-    /// ended.
+    /// Returns the receivers of the replies for `task`. The receivers fail at once if the
+    /// supervisor has ended.
     pub(super) fn expect(&self, task: u32) -> (oneshot::Receiver<StartAnswer>, oneshot::Receiver<TaskExit>) {
         let ((started, start), (ended, end)) = (oneshot::channel(), oneshot::channel());
         let mut due = self.due();

@@ -72,11 +72,11 @@ impl Sandboxes {
         let supervisors = Settings {
             executable: "/proc/self/exe".into(),
             profile: Profile::reader(),
-            // Each supervisor gets its own.
+            // Each supervisor gets a scratch directory of its own.
             scratch: directory.to_owned(),
             regime,
             user,
-            // Each supervisor gets its own.
+            // Each supervisor gets a control group of its own.
             control_group: None,
             without: machine::without()?,
         };
@@ -185,7 +185,7 @@ impl Sandboxes {
         self.pool.end_idle(None);
     }
 
-    /// Ends all supervisors. Waits at most `bound` for them.
+    /// Ends all supervisors, and waits at most `bound` for their end.
     pub(crate) fn shut_down(&self, bound: Duration) {
         self.pool.shut_down(bound);
     }

@@ -33,7 +33,7 @@ struct Root {
     user: Option<User>,
 }
 
-/// Scratch directory of a supervisor. The drop removes it.
+/// Scratch directory of a supervisor. The drop removes the directory.
 #[derive(Debug)]
 pub(super) struct ScratchDirectory {
     directory: TempDir,
@@ -76,7 +76,8 @@ fn locked(directory: &Path) -> io::Result<File> {
     fs::set_permissions(directory, Permissions::from_mode(0o711))?;
     let lock = File::open(directory)?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-    // Another worker may have removed the directory before the lock. From now on, none does.
+    // Another worker may have removed the directory before the lock. After the lock, no worker
+    // removes the directory.
     fs::symlink_metadata(directory)?;
     Ok(lock)
 }

@@ -1,5 +1,5 @@
-//! Sandbox settings: what the owner of the worker decides, in the file of `--config` or by
-//! `--sandbox`. Neither agq nor a plan can change them.
+//! Sandbox settings, which the owner of the worker decides in the file of `--config` or by
+//! `--sandbox`. Neither agq nor a plan can change the settings.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ const READER: &str = "reader";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Mode {
-    /// None. Jobs whose plan names a profile go to other workers.
+    /// No jobs. Jobs whose plan names a profile go to other workers.
     #[default]
     Off,
     /// Jobs whose plan names a profile.
@@ -115,7 +115,7 @@ pub(crate) fn read(
 
 impl SandboxSettings {
     /// Refuses profiles whose tasks could read the key in the file `key`. Warns if tasks run
-    /// outside of a sandbox, because these can.
+    /// outside of a sandbox, because such tasks can read the key.
     pub(crate) fn keep_key_from_tasks(&self, key: &Path, has_trust: bool) -> anyhow::Result<()> {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_missing| path.to_path_buf());
         let key = real(key);

@@ -33,7 +33,7 @@ const END_TIME: Duration = Duration::from_secs(10);
 /// Interval between two looks whether a supervisor has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Supervisor that has set up its confinement. The drop ends it and all its processes.
+/// Supervisor that has set up its confinement. The drop ends the supervisor and all its processes.
 #[derive(Debug)]
 pub(super) struct ReadySupervisor {
     pub(super) commands: Commands,
@@ -41,7 +41,8 @@ pub(super) struct ReadySupervisor {
     pub(super) replies: Option<Replies>,
     pub(super) report: Report,
     process: SupervisorProcess,
-    /// Evidence of a lack of memory among its tasks. `None` without a control group of its own.
+    /// Evidence of a lack of memory among the tasks of the supervisor. `None` if the supervisor has
+    /// no control group of its own.
     memory_events: Option<MemoryEvents>,
 }
 
@@ -72,14 +73,15 @@ impl ReadySupervisor {
         self.process.0.as_ref().map(|process| process.pid)
     }
 
-    /// Sets the guard of the resources of its job. It is dropped with the process at the latest.
+    /// Sets the guard of the resources of the supervisor's job. The guard is dropped with the
+    /// process of the supervisor at the latest.
     pub(super) fn set_hold(&mut self, hold: Option<ResourceHold>) {
         if let Some(process) = &mut self.process.0 {
             process.hold = hold;
         }
     }
 
-    /// Returns the control group of its own, if it has one.
+    /// Returns the control group of the supervisor, if it has one of its own.
     pub(super) fn control_group(&self) -> Option<&ControlGroup> {
         self.process.0.as_ref()?.control_group.as_deref()
     }
@@ -90,7 +92,7 @@ impl ReadySupervisor {
         self.replies.as_ref().is_some_and(|replies| !replies.is_readable())
     }
 
-    /// Returns the number of its tasks that the kernel has killed for lack of memory.
+    /// Returns the number of tasks of the supervisor that the kernel has killed for lack of memory.
     pub(super) fn oom_kills(&self) -> Option<u64> {
         self.memory_events.as_ref().map_or_else(out_of_memory::kills, MemoryEvents::kills)
     }
@@ -114,7 +116,7 @@ impl Drop for ReadySupervisor {
     }
 }
 
-/// Process of a supervisor. The drop gives it time to end, and then kills it.
+/// Process of a supervisor. The drop gives the process time to end, and then kills the process.
 #[derive(Debug)]
 struct SupervisorProcess(Option<OuterProcess>);
 
@@ -139,17 +141,17 @@ impl Drop for SupervisorProcess {
     }
 }
 
-/// Outer process of a supervisor. The drop kills it unless it has ended, and leaves it to
-/// [`subreaper::reap`].
+/// Outer process of a supervisor. The drop kills the process unless it has ended, and leaves its
+/// reaping to [`subreaper::reap`].
 #[derive(Debug)]
 struct OuterProcess {
     pid: Pid,
     has_ended: bool,
-    /// Removed when no process uses it.
+    /// Scratch directory, which is removed when no process uses it.
     _scratch: ScratchDirectory,
-    /// Removed with its processes.
+    /// Control group, which is removed with its processes.
     control_group: Option<Arc<ControlGroup>>,
-    /// Guard of the resources of the job whose tasks it runs.
+    /// Guard of the resources of the job whose tasks the supervisor runs.
     hold: Option<ResourceHold>,
 }
 
@@ -175,7 +177,7 @@ impl OuterProcess {
     }
 
     /// Kills the process, which is not reaped, and its descendants. The kernel makes orphans among
-    /// them children of this worker, which ends them as stray processes.
+    /// the descendants children of this worker, which ends them as stray processes.
     fn kill(&self) {
         if self.control_group.as_ref().is_some_and(|group| group.kill().is_ok()) {
             // A process that has just started is not in the group yet.

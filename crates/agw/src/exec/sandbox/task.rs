@@ -21,13 +21,13 @@ use crate::exec::{ended::Ended, out_of_memory, resource_wait};
 /// Maximum time between SIGKILL and the answer of the supervisor.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
-/// Task that a supervisor has started. A drop before its end kills its process group.
+/// Task that a supervisor has started. A drop before the end of the task kills its process group.
 #[derive(Debug)]
 pub(crate) struct SandboxedTask {
     pub(super) task: u32,
     pub(super) supervisor: Arc<ReadySupervisor>,
-    /// Answer to the start, until it has arrived. Most tasks do not wait for it, because the next
-    /// task of a pipeline can start before.
+    /// Answer to the start, until it has arrived. Most tasks do not wait for the answer, because
+    /// the next task of a pipeline can start before.
     pub(super) start: Option<oneshot::Receiver<StartAnswer>>,
     /// Answer to the start, once it has arrived.
     pub(super) answer: Option<Result<(), StepFault>>,
@@ -48,8 +48,8 @@ impl SandboxedTask {
         matches!(self.answer, Some(Ok(())))
     }
 
-    /// Waits for the task. After its timeout, its process group gets SIGTERM, and SIGKILL after
-    /// `grace`. The call may be dropped at any time, and repeated.
+    /// Waits for the task. After the timeout of the task, its process group gets SIGTERM, and
+    /// SIGKILL after `grace`. The call may be dropped at any time, and repeated.
     pub(crate) async fn wait(&mut self, grace: Duration) -> io::Result<Ended> {
         if let Some(ended) = self.ended {
             return Ok(ended);
@@ -113,7 +113,7 @@ impl SandboxedTask {
         (&mut self.end).await.map_err(|_| self.lost())
     }
 
-    /// Returns why the supervisor has ended.
+    /// Returns the error that says why the supervisor has ended.
     fn lost(&self) -> io::Error {
         match self.oom_kills.zip(self.supervisor.oom_kills()) {
             Some((before, after)) if after > before => killed_for_memory(),

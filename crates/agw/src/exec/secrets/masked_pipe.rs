@@ -1,6 +1,6 @@
 //! Pipe for the output of a task that has secrets: a relay thread masks the secrets, and writes to
 //! the spool file. Results, uploads, live output and later tasks, which read the spool file,
-//! therefore never have them.
+//! therefore never have secrets.
 
 use std::{
     fs::File,

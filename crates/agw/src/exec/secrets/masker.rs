@@ -1,7 +1,7 @@
 //! Masking of secrets in a stream of bytes.
 //!
-//! Masked are the bytes of a secret and their base64, with both alphabets, also in the middle of a
-//! longer text. Other encodings are not: a task that wants to betray its secret can do so.
+//! The bytes of a secret and their base64 are masked, with both alphabets, also in the middle of a
+//! longer text. Other encodings are not masked: a task that wants to betray its secret can do so.
 
 use std::sync::Arc;
 
@@ -67,8 +67,9 @@ impl Patterns {
     }
 }
 
-/// Returns the base64 of `secret`, alone and as a part of longer texts: there, the bytes before
-/// decide on one of three forms, and share the first and the last character with it.
+/// Returns the base64 of `secret`, alone and as a part of longer texts. In a longer text, the bytes
+/// before the secret decide on one of three forms, and the neighbours of the secret share the first
+/// and the last character of the form.
 fn in_base64(secret: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let alone = [&STANDARD, &URL_SAFE].map(|alphabet| alphabet.encode(secret));
     let inside = [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD].into_iter().flat_map(move |alphabet| {

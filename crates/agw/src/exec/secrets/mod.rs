@@ -90,7 +90,7 @@ pub(crate) enum SecretError {
     Unusable(String, String),
 }
 
-/// Value of a secret, as a byte escape. It is not shown by `Debug`.
+/// Value of a secret, as a byte escape. `Debug` does not show the value.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct SecretValue(Arc<str>);
 
@@ -206,7 +206,7 @@ fn read_file(path: &PathBuf) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Secrets that the tasks of a job get. Each is read once.
+/// Secrets that the tasks of a job get. Each secret is read once.
 pub(crate) struct JobSecrets<'s> {
     secrets: Option<&'s Secrets>,
     values: BTreeMap<String, Vec<u8>>,
@@ -225,7 +225,7 @@ impl<'s> JobSecrets<'s> {
         Ok(SecretValue(encode(value).into()))
     }
 
-    /// Returns what to mask in the output of the job; `None` if no task gets a secret.
+    /// Returns the patterns to mask in the output of the job, or `None` if no task gets a secret.
     pub(crate) fn patterns(&self) -> Option<Arc<Patterns>> {
         let values = self.values.values().map(Vec::as_slice);
         (!self.values.is_empty()).then(|| Arc::new(Patterns::of(values)))

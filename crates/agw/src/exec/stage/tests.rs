@@ -148,7 +148,7 @@ async fn stage_leaves_the_file_of_a_plan_closed() {
 #[tokio::test]
 async fn stage_without_grace_has_the_whole_masked_output() {
     // The task writes all into its pipe and ends. Each byte may begin one of many secrets, so that
-    // the relay has not masked them by then.
+    // the relay has not masked all bytes by then.
     const BYTES: u64 = 60_000;
     let secrets: Vec<_> = (0..100).map(|number| format!("\0{number:08}")).collect();
     let dir = tempfile::tempdir().unwrap();

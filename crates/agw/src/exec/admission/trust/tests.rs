@@ -143,7 +143,7 @@ fn terms_and_signatures_are_checked_for_each_attempt() {
         "{expired:?}"
     );
 
-    // A signature that is removed, and the trust file read again with the key revoked.
+    // The order is refused with a changed signature, and after a revocation of the key.
     let text = envelope(&plan, &json!({})).replace("\"sig\":\"", "\"sig\":\"AAAA");
     assert!(refusal(&trust, &job(&plan, Some(&text), &input)).starts_with("no signature of the order"));
     write_trust(dir.path(), &format!("[revoked]\nkeys = [\"{}\"]", key().public()));
