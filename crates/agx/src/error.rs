@@ -9,13 +9,13 @@ pub(crate) type Result<T, E = CliError> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
-    /// Jobs did not complete. Their errors are printed already.
+    /// Jobs did not complete, and their errors are printed already.
     #[error("{0}")]
     Jobs(String),
-    /// The results of two actions differ. The differences are printed already.
+    /// The results of two actions differ, and the differences are printed already.
     #[error("{0}")]
     Different(String),
-    /// Checks of `agx doctor` failed. Their findings are printed already.
+    /// Checks of `agx doctor` failed, and their findings are printed already.
     #[error("{0}")]
     ChecksFailed(String),
     /// A policy does not allow the command or the plan. The judgement is printed already.

@@ -31,8 +31,8 @@ fn main() -> ExitCode {
     // Only this call sets the directory, so that it cannot fail.
     let _is_set = tempfile::env::override_temp_dir(&agenix_cli::temp_dir());
     let output = OutputFormat { is_json: cli.json, ..OutputFormat::default() };
-    // A thread of its own reads the connection, because agq disconnects clients that do not read,
-    // and a pager may block the main thread for an unlimited time.
+    // A separate thread reads the connection, because agq disconnects clients that do not read, and
+    // a pager may block the main thread for an unlimited time.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let done = match runtime {
         Ok(runtime) => runtime.block_on(cli::run(cli, output)),

@@ -26,7 +26,8 @@ pub(crate) struct OutputFormat {
     pub(crate) is_raw: bool,
 }
 
-/// Document as agx prints it, on one line. Its numbers keep the text that was submitted.
+/// Document as agx prints it, on one line. Numbers in the document keep the text that was
+/// submitted.
 #[derive(Serialize)]
 struct JsonEnvelope<'s, T> {
     data: &'s T,
@@ -46,7 +47,7 @@ impl OutputFormat {
     }
 
     /// Prints a result: as a document, or as the command that `human` returns. Pipes and files get
-    /// the bytes of its byte escapes.
+    /// the bytes for the byte escapes of the command.
     pub(crate) fn show_command<T: Serialize>(
         self,
         kind: &str,
@@ -84,7 +85,7 @@ impl OutputFormat {
     }
 
     /// Returns true if the output of tasks is escaped on `stream`. Documents are escaped with
-    /// `--raw` too, because that does not change their meaning.
+    /// `--raw` too, because escapes do not change their meaning.
     pub(crate) fn escapes(self, stream: OutputStream) -> bool {
         (self.is_json || !self.is_raw) && is_terminal(stream)
     }
@@ -133,7 +134,7 @@ fn for_stream(stream: OutputStream, json: &str) -> Cow<'_, str> {
     if is_terminal(stream) { printable_json(json) } else { json.into() }
 }
 
-/// Formats a JSON text with a line for each part. Its numbers keep their text.
+/// Formats a JSON text with a line for each part. Numbers keep their text.
 pub(crate) fn pretty(json: &str) -> String {
     let json = compact(json);
     let (mut depth, mut is_in_text, mut is_escaped) = (0, false, false);

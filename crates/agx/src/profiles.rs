@@ -89,7 +89,8 @@ impl UserDir {
         }
     }
 
-    /// Returns the directory of the keys that sign orders. No profile can have its name.
+    /// Returns the directory of the keys that sign orders. No profile can have the name of this
+    /// directory.
     pub(crate) fn keys_path(&self) -> PathBuf {
         self.0.join(".keys")
     }

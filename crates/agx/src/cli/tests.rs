@@ -11,7 +11,8 @@ fn the_command_line_is_well_formed() {
     Cli::command().debug_assert();
 }
 
-/// clap does not detect that such an argument and the option share one value.
+/// clap does not detect that an argument with the id of a global option shares the value of the
+/// option.
 #[test]
 fn no_argument_has_the_id_of_a_global_option() {
     fn check(command: &Command, global: &BTreeSet<String>) {

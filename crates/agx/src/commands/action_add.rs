@@ -38,8 +38,8 @@ pub(crate) struct AddArgs {
 
 /// Place in an action to which inputs are added.
 enum AddTarget {
-    /// Position of the next input. agq adds an input there only once, so that a request may be sent
-    /// again after a lost reply.
+    /// Position of the next input. agq adds an input at a position only once, so that a request may
+    /// be sent again after a lost reply.
     Position(RetryingClient, u64),
     /// End of the action.
     End(Connection),

@@ -14,7 +14,7 @@ use crate::{
 
 /// Maximum number of lines of an action that agx submits as a whole, because they are in memory.
 const MAX_LINES: usize = 10_000_000;
-/// Maximum number of bytes of these inputs.
+/// Maximum number of bytes of all lines of such an action.
 const MAX_BYTES: usize = 1024 * 1024 * 1024;
 
 #[derive(Debug, Args)]

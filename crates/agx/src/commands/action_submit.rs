@@ -111,7 +111,7 @@ pub(super) async fn run(server: &ConnectionArgs, args: SubmitArgs, output: Outpu
     let (action_id, count) = (submitted.action_id, submitted.jobs_created);
     let is_left_out = count == 0 && !args.open;
     if !is_left_out && let Some(mut agq) = agq.connection() {
-        // The action is stored, so a failure of this look is not one of the submission.
+        // The action is stored, so a failure of the note is no failure of the submission.
         let _unknown = note_workers_of_action(&mut agq, &plan_id, &quantities, output).await;
     }
     if !args.wait || is_left_out {

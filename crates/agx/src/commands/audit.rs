@@ -65,7 +65,7 @@ fn verify(args: &AuditVerifyArgs, output: OutputFormat) -> Result<()> {
     if found.fits { Ok(()) } else { Err(CliError::AuditMisfit) }
 }
 
-/// Verifies the lines of a file. Returns the first one that does not fit.
+/// Verifies the lines of a file. Returns the first line that does not fit.
 fn verify_file(verifier: &mut ChainVerifier, file: &Path) -> Result<Option<AuditMisfit>> {
     let failed = |error| {
         CliError::usage(

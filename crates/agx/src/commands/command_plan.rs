@@ -25,9 +25,9 @@ pub(super) const NO_TIMEOUT_SECS: u64 = MAX_LIMIT_SECS;
 const TASK: &str = "AGW_RUN";
 
 /// Returns the server for the jobs of a command, or `None` if agx starts its own: without a server,
-/// with `--local`, and in a task if only the default profile of `agx up` names a server. There, the
-/// jobs could wait forever for slots that tasks such as this one hold. If `names_workers` is true,
-/// an option selects workers, which only a server has.
+/// with `--local`, and in a task if only the default profile of `agx up` names a server. In a task,
+/// the jobs could wait forever for slots that tasks such as this one hold. If `names_workers` is
+/// true, an option selects workers, which only a server has.
 pub(super) fn server_for_jobs(
     server: &ConnectionArgs,
     is_local: bool,

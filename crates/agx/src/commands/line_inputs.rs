@@ -70,7 +70,7 @@ impl<'a> LineInputs<'a> {
                 return self.inputs(&lines).map(Some);
             }
             if count == 0 {
-                // A terminal would ask for more.
+                // A further read of a terminal would ask for more input.
                 self.source = Box::new(io::empty());
                 let last = std::mem::take(&mut self.begun);
                 let is_mark = self.is_first && without_mark(&last).is_ok_and(<[u8]>::is_empty);

@@ -36,8 +36,8 @@ use crate::{
 };
 
 /// Number of ended jobs that a private agq keeps per job ahead. While an output waits at agq, agx
-/// takes as many results as jobs may be ahead; as many jobs end before agx notes the wait, while it
-/// takes results, and before it takes theirs.
+/// takes as many results as jobs may be ahead. As many jobs end each time before agx notes the
+/// wait, while agx takes results, and before agx takes the results of these jobs.
 const KEPT_FOR_EACH_AHEAD: u64 = 5;
 
 pub(crate) async fn run(server: &ConnectionArgs, mut args: MapArgs, output: OutputFormat) -> Result<()> {

@@ -38,7 +38,7 @@ fn left_behind(left: Option<MapOutcome>, action_id: &ActionId, output: OutputFor
 
 /// Ends an interrupted map with a joblog: no further job starts, and the running ones are logged
 /// when they end, because `--resume` runs every job that the joblog does not have. A second signal
-/// cancels them.
+/// cancels the running jobs.
 async fn end_logged(
     mut mapped: impl Future<Output = Result<MapOutcome>> + Unpin,
     (stop_level, action_id): (&watch::Sender<StopLevel>, &ActionId),

@@ -1,5 +1,5 @@
 //! `agx mcp`: an MCP server, through which agents run plans on agq. `agx agent-guide`: a page about
-//! it for agents.
+//! the server for agents.
 
 use std::{collections::BTreeMap, io::IsTerminal, net::SocketAddr, path::PathBuf};
 

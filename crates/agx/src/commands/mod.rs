@@ -72,7 +72,7 @@ fn refused(refusal: &Refusal) -> CliError {
     CliError::Marked { what: refusal.to_string(), help: refusal.instead().into() }
 }
 
-/// Returns a random action id. A submission with it can be sent again after a lost reply.
+/// Returns a random action id. A submission with the id can be sent again after a lost reply.
 fn new_id() -> Result<ActionId> {
     let id = uuid::Uuid::new_v4().to_string();
     ActionId::new(id).map_err(|error| CliError::usage(error.to_string(), "choose one with --id"))

@@ -168,7 +168,7 @@ fn checked_plan(file: &Path) -> Result<Plan> {
 }
 
 fn needs_text(needs: &Needs, plan: &Plan) -> String {
-    // The tags of a sandbox profile and of secrets stand for these.
+    // The text names the sandbox profile and the secrets instead of their tags.
     let tags = needs.tags.iter().filter(|tag| profile_of_sandbox_tag(tag).is_none());
     let tags = tags.map(|tag| match secret_of_tag(tag) {
         Some((name, tool)) => format!("the secret {name} for {tool}"),

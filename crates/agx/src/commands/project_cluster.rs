@@ -1,5 +1,6 @@
 //! agq and worker of a directory, which `agx mcp` starts in the background if no agq is named. Each
-//! directory has its own, so that the tasks of one project cannot read the files of another.
+//! directory has an agq of its own, so that the tasks of one project cannot read the files of
+//! another.
 
 use std::path::Path;
 
@@ -20,11 +21,11 @@ use crate::{
 
 /// File with the key of the MCP server: a client, which may approve nothing.
 const CLIENT_KEY: &str = "client-key";
-/// Config file of agq, which names this key.
+/// Config file of agq, which names the key of the client.
 const CONFIG: &str = "agq.toml";
 
 /// Returns the agq of `directory`, with the key of a client. Starts agq and a worker if they do not
-/// run. They stay when agx ends.
+/// run. agq and the worker stay when agx ends.
 pub(super) async fn ensure(directory: &Path, output: OutputFormat) -> Result<Server> {
     check(directory)?;
     let home = UserDir::find()?;
@@ -57,8 +58,8 @@ fn name_of(directory: &Path) -> String {
     format!("mcp-{hash}")
 }
 
-/// Returns the options of a worker whose tasks read `directory` in a sandbox; none if the machine
-/// cannot enforce one.
+/// Returns the options of a worker whose tasks read `directory` in a sandbox; no options if the
+/// machine cannot enforce a sandbox.
 async fn sandbox_options(directory: &Path, output: OutputFormat) -> Result<Vec<String>> {
     match examine().await {
         Ok(machine) if machine.enforces_reader => worker_option_texts(DEFAULT_PROFILE, directory, &[]),

@@ -91,7 +91,7 @@ fn checked(
     Ok((statement, worker))
 }
 
-/// Checks that the streams in agq are the signed ones. All of their bytes are read.
+/// Checks that the streams in agq are the signed ones, by all of their bytes.
 pub(super) async fn streams(
     job: &JobStatus,
     result: &TaskResult,

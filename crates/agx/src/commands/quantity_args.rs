@@ -113,7 +113,7 @@ pub(super) async fn check_own_worker(local: &mut EmbeddedCluster, plan: &Plan) -
     }
 }
 
-/// Waits for the first worker, and returns an error if that can never run a job of the plan.
+/// Waits for the first worker, and returns an error if the worker can never run a job of the plan.
 async fn check_first_worker(server: &Server, plan: &Plan) -> Result<()> {
     let mut agq = Connection::open(server).await?;
     let since = Instant::now();
@@ -136,7 +136,8 @@ async fn check_first_worker(server: &Server, plan: &Plan) -> Result<()> {
     ))
 }
 
-/// Tells the user if no worker of the server has what the plan needs. Its jobs wait for one.
+/// Tells the user if no worker of the server has what the plan needs. The jobs of the plan wait for
+/// such a worker.
 pub(super) async fn note_workers(server: &Server, plan: &Plan, output: OutputFormat) -> Result<()> {
     if plan.requires.resources.is_empty() {
         return Ok(());
@@ -145,7 +146,7 @@ pub(super) async fn note_workers(server: &Server, plan: &Plan, output: OutputFor
 }
 
 /// Tells the user if no worker has what the jobs of an action need, whose quantities are `own` and
-/// otherwise those of the plan. Its jobs wait for one.
+/// otherwise those of the plan. The jobs wait for such a worker.
 pub(super) async fn note_workers_of_action(
     agq: &mut Connection,
     plan_id: &PlanId,

@@ -107,8 +107,8 @@ No shell runs the pipeline: variables, globs, $(…) and && are refused, with an
 Exit codes: that of the command; 128+N if signal N ended it, 124 if it exceeded --timeout, 127 if there is no such program, \
 125 if agx itself failed, 2 wrong usage, 130 Ctrl-C";
 
-/// Runs the command. Errors of agx itself get their own exit code, because the others are those of
-/// the command.
+/// Runs the command. Errors of agx itself get their own exit code, because the other exit codes are
+/// those of the command.
 pub(crate) async fn run(server: &ConnectionArgs, args: RunArgs, output: OutputFormat) -> Result<()> {
     let output = args.raw.apply(output);
     run_job(server, args, output).await.map_err(|failure| failure.of_run(UNKNOWN))
@@ -207,7 +207,8 @@ fn left(is_local: bool, action_id: ActionId) -> CliError {
     }
 }
 
-/// Returns the error of a job that ended after it was to be cancelled, which may be too late.
+/// Returns the error of a job that ended after its cancellation was wanted. The job may have ended
+/// with its command, if the request came too late.
 fn after_cancel(job: &JobStatus, output: OutputFormat) -> Result<()> {
     if job.status != Status::Cancelled {
         return ended(job, output);

@@ -24,7 +24,7 @@ pub(super) fn ended(job: &JobStatus, output: OutputFormat) -> Result<()> {
     Err(failure(job))
 }
 
-/// Returns the error of a job that did not complete. Its exit code is never 0.
+/// Returns the error of a job that did not complete, with an exit code other than 0.
 fn failure(job: &JobStatus) -> CliError {
     let results = job.results();
     let unknown = || format!("job {} {}", job.job_id, job.status.as_str());

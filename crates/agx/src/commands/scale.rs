@@ -165,8 +165,8 @@ async fn until_signal(scaler: &mut Scaler, interval: Duration, signal: &mut Firs
     }
 }
 
-/// Carries out a decision. A signal does not interrupt that, because a command may have started
-/// half of its machines.
+/// Carries out a decision. A signal does not interrupt the command, which may have started half of
+/// its machines.
 async fn finished(
     scaler: &mut Scaler,
     (decision, step): (ScaleDecision, ScaleStep),

@@ -70,12 +70,12 @@ fn word(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Returns the steps of a workflow. Their field depends on the type of the workflow.
+/// Returns the steps of a workflow. The field of the steps depends on the type of the workflow.
 fn steps(workflow: &Value) -> Option<&Vec<Value>> {
     ["steps", "jobs"].into_iter().find_map(|name| workflow[name].as_array())
 }
 
-/// Adds the lines of the steps of a workflow. `before` begins their numbers.
+/// Adds the lines of the steps of a workflow. The numbers of the steps begin with `before`.
 fn add_steps(workflow: &Value, before: &str, lines: &mut Vec<String>) {
     for (at, step) in steps(workflow).into_iter().flatten().enumerate() {
         let number = format!("{before}{}", at + 1);

@@ -72,7 +72,8 @@ pub(crate) async fn of_job(
             is_noted = true;
         }
         if gives_up {
-            // Before the output is printed: a stopped reader would let another attempt begin.
+            // The cancellation comes before the output: a stopped reader would let another attempt
+            // begin.
             agq.cancel_action(&job.action_id).await?;
         }
         let is_over = followed.poll(agq, &job, wanted.follow, &mut silent).await?;

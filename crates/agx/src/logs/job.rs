@@ -64,7 +64,8 @@ impl FollowedJob {
         Self { job_id, positions: StreamPositions::default(), printer }
     }
 
-    /// Prints new output. Returns true if it is complete. `job` is the state before this call.
+    /// Prints new output. Returns true if the output is complete. `job` is the state before this
+    /// call.
     pub(crate) async fn poll(
         &mut self,
         agq: &mut RetryingClient,

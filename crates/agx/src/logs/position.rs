@@ -68,7 +68,7 @@ impl StreamPositions {
     }
 
     /// Returns the new parts of an answer of the worker about `attempt`. An answer about another
-    /// attempt has none: the job was started again since its state was read, and the rest of
+    /// attempt has no new part: the job was started again since its state was read, and the rest of
     /// `attempt` comes first.
     pub(super) fn of_output(&mut self, attempt: u32, output: JobOutput) -> Vec<NewOutput> {
         if output.attempt != attempt {

@@ -18,7 +18,7 @@ use crate::{
     util::{printable::bytes_for, temp_file, terminal_stream::TerminalStream},
 };
 
-/// Maximum number of bytes of an incomplete line in memory. Further ones are in a temporary file.
+/// Maximum number of bytes of an incomplete line in memory. Further bytes are in a temporary file.
 const MAX_IN_MEMORY: usize = 64 * 1024;
 
 /// Form in which the output of a job is printed.

@@ -74,7 +74,8 @@ impl Collector<'_> {
         if self.state.collected.has_begun { self.collect().await } else { Ok(()) }
     }
 
-    /// Waits until agq has the action. Returns false if it never gets one, as without inputs.
+    /// Waits until agq has the action. Returns false if agq never gets an action, as without
+    /// inputs.
     async fn wait_until_begun(&mut self) -> Result<bool> {
         loop {
             tokio::select! {
@@ -261,8 +262,8 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Prints new output of running jobs, and of jobs that wait for a retry. They are among the
-    /// first that have not ended.
+    /// Prints new output of running jobs, and of jobs that wait for a retry. Such jobs are among
+    /// the first that have not ended.
     async fn follow(&mut self, status: &ActionStatus) -> Result<()> {
         if self.live.is_none() || status.running + status.pending == 0 {
             return Ok(());

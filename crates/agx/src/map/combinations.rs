@@ -11,7 +11,7 @@ use crate::{
 
 /// Maximum number of rows that agx holds in memory, of all groups after the first.
 const MAX_HELD: usize = 1_000_000;
-/// Maximum number of bytes of these rows.
+/// Maximum number of bytes of the rows that agx holds in memory.
 const MAX_HELD_BYTES: usize = 256 * 1024 * 1024;
 
 /// One value of each source of a group.
@@ -110,7 +110,7 @@ fn too_many(most: usize, most_bytes: usize) -> CliError {
 }
 
 /// Passes every choice of one row of each group to `take`, after the values in `chosen`. Returns
-/// false if `take` did.
+/// false if `take` returned false.
 fn combine(
     groups: &[Vec<GroupRow>],
     chosen: &mut Vec<SourceValue>,

@@ -95,7 +95,7 @@ impl Delivery {
     }
 
     /// Removes the delivered job with large outputs before `job` from agq, which frees its disk.
-    /// The latest one stays, because agq would remove an action with its last job.
+    /// The latest delivered job stays, because agq would remove an action with its last job.
     async fn forget_before(&mut self, job: &JobStatus, agq: &mut RetryingClient) {
         let Some(delivered) = self.latest_large.replace(job.job_id.clone()) else { return };
         let forgotten = agq.with_retry(async |agq| agq.forget_job(&delivered).await).await;

@@ -99,7 +99,7 @@ impl Engine {
         };
         let live = LiveJobs::new(output, self.grouping, self.delivery.tags);
         let mut line = match live {
-            // The line would be within the output on the same terminal.
+            // The progress line would be within the output on the same terminal.
             Some(_) => ProgressLine::hidden(output),
             None => ProgressLine::for_a_filter(output, self.slots),
         };

@@ -6,8 +6,8 @@ use crate::error::Result;
 /// Maximum number of bytes of the inputs of one job, which a process has to get as its arguments.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// Passes the rows of `each` in groups of `most` inputs to `take`. The last one may be smaller. A
-/// group with an input that no job can have is such an input itself.
+/// Passes the rows of `each` in groups of `most` inputs to `take`. The last group may be smaller. A
+/// group with an invalid input is an invalid input itself.
 pub(super) fn grouped(
     most: usize,
     each: impl FnOnce(&mut dyn FnMut(InputRow) -> bool) -> Result<()>,

@@ -7,7 +7,7 @@ use crate::{
 
 /// Maximum number of jobs that are held in memory.
 const MAX_JOBS: usize = 1_000_000;
-/// Maximum number of bytes of their inputs.
+/// Maximum number of bytes of the inputs of the held jobs.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
 
 /// Option that needs all inputs, and the advice if there are too many.

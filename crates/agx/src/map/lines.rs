@@ -18,14 +18,15 @@ use crate::{
 };
 
 /// Maximum number of bytes of an input with its delimiter, which agx holds in memory. An agq with
-/// its default settings takes fewer.
+/// its default settings takes fewer bytes.
 pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// Open file or stdin, which continues after the line that was read last.
 #[derive(Debug)]
 pub(super) struct Lines {
     path: PathBuf,
-    /// `None` is stdin. Its buffer belongs to the process, because its lock cannot change threads.
+    /// `None` is stdin, whose buffer belongs to the process, because the lock of stdin cannot
+    /// change threads.
     file: Option<BufReader<File>>,
     /// Terminator of a line.
     delimiter: u8,

@@ -16,13 +16,13 @@ use crate::{
 /// Time at which output is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Grouping {
-    /// When its job ends.
+    /// When the job of the output ends.
     AsJobsEnd,
-    /// When its job ends, in the order of the inputs.
+    /// When the job of the output ends, in the order of the inputs.
     InOrder,
-    /// In whole lines, while its job runs.
+    /// In whole lines, while the job runs.
     Lines,
-    /// In chunks, while its job runs.
+    /// In chunks, while the job runs.
     Ungrouped,
 }
 
@@ -35,7 +35,7 @@ impl Grouping {
 /// Jobs whose output is being printed.
 pub(crate) struct LiveJobs {
     jobs: BTreeMap<u64, FollowedJob>,
-    /// Last failed attempt of each job that has waited for a retry. Its output is complete.
+    /// Last failed attempt, with complete output, of each job that has waited for a retry.
     failed: BTreeMap<u64, u32>,
     silent: SilentWorkers,
     output: OutputFormat,

@@ -5,15 +5,15 @@ use std::path::Path;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum InputPart {
-    /// `{}`
+    /// `{}`: the whole input
     Whole,
-    /// `{.}`: without its extension
+    /// `{.}`: the input without its extension
     NoExtension,
-    /// `{/}`: without its directories
+    /// `{/}`: the input without its directories
     Name,
-    /// `{//}`: its directory
+    /// `{//}`: the directory of the input
     Directory,
-    /// `{/.}`: without directories and extension
+    /// `{/.}`: the input without directories and extension
     Stem,
     /// `{#}`: the number of the job, from 1
     Number,
@@ -148,7 +148,8 @@ impl Placeholder {
         vec![self.value(args, number)]
     }
 
-    /// Returns the value in job `number`, from 1; without a source those of all, joined by blanks.
+    /// Returns the value in job `number`, from 1. Without a source, returns the values of all
+    /// sources, joined by blanks.
     pub(crate) fn value(self, args: &[String], number: u64) -> String {
         let of = |arg: &str| match self.part {
             InputPart::Whole => arg.to_owned(),

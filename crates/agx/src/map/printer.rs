@@ -15,7 +15,7 @@ use crate::{
     watch::progress::ProgressLine,
 };
 
-/// Output of a job that comes in chunks. Its stderr comes after its stdout.
+/// Output of a job that comes in chunks, stdout before stderr.
 #[derive(Debug)]
 pub(crate) struct StreamedOutput {
     at: u64,
@@ -23,7 +23,7 @@ pub(crate) struct StreamedOutput {
     waiting: Option<FileRegion>,
 }
 
-/// Stdout and stderr of agx, and the joblog. They take the output of one job at a time.
+/// Stdout and stderr of agx, and the joblog, which take the output of one job at a time.
 #[derive(Debug)]
 struct PrintedStreams {
     output: OutputFormat,
@@ -83,7 +83,7 @@ impl Printer {
         self.print_waiting(false, line)
     }
 
-    /// Begins to print output that comes in chunks. It must end before any other output.
+    /// Begins to print output that comes in chunks. The output must end before any other output.
     pub(crate) fn begin(&self, at: u64) -> StreamedOutput {
         let queue = self.queue.as_ref().filter(|queue| !queue.is_next(at));
         StreamedOutput { at, waiting: queue.map(ReorderBuffer::begin) }
@@ -252,7 +252,7 @@ mod tests {
         assert!(!printer.is_full());
         printer.queue.as_mut().unwrap().put(3, text(1)).unwrap();
         assert_eq!((printer.is_full(), printer.is_turn_of(1), printer.is_turn_of(0)), (true, false, true));
-        // The drop would print what waits.
+        // The drop would print the waiting output.
         printer.queue = None;
     }
 }

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 /// Maximum number of submitted jobs whose results agx has not taken.
 const MAX_JOBS: u64 = 10_000;
-/// Maximum number of bytes of the inputs of these jobs.
+/// Maximum number of bytes of the inputs of the jobs ahead.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Jobs per running job that may be ahead at any size: a worker should not wait for large inputs.
 const FOR_EACH_THAT_RUNS: u64 = 4;
@@ -113,7 +113,7 @@ mod tests {
                         ahead.add(bytes);
                         jobs.push(bytes);
                     }
-                    // No room is no deadlock: there is something to take.
+                    // No room is no deadlock: the collector has a result to take.
                     None | Some(_) => {
                         prop_assert!(ahead.has_room() || !jobs.is_empty());
                         if !jobs.is_empty() {

@@ -20,7 +20,7 @@ use crate::{
 
 /// Maximum number of inputs that are read ahead.
 const MAX_INPUTS: usize = 10_000;
-/// Maximum number of bytes of these inputs. One input may be larger.
+/// Maximum number of bytes of the inputs that are read ahead. One input may be larger.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 const OF_TOTAL: HoldReason = HoldReason {
@@ -40,7 +40,7 @@ type NumberedRow = (u64, ValuesOrReason);
 /// Inputs that arrive while a thread reads them.
 pub(crate) struct ArrivingInputs {
     pub(crate) inputs: mpsc::Receiver<Read>,
-    /// Number of all inputs, before the first of them; `None` if it was not asked for.
+    /// Number of all inputs, before the first input; `None` if the number was not asked for.
     pub(crate) total: Option<oneshot::Receiver<u64>>,
 }
 

@@ -1,5 +1,5 @@
-//! Reorder buffer: output that waits for its turn. It stays in memory up to a bound, and goes to an
-//! unnamed temporary file beyond it.
+//! Reorder buffer: output that waits for its turn. The output stays in memory up to a bound, and
+//! goes to an unnamed temporary file beyond the bound.
 
 use std::{collections::BTreeMap, fs::File, os::unix::fs::FileExt};
 
@@ -23,7 +23,7 @@ pub(crate) struct JobOutputText {
     pub(crate) log_line: Vec<u8>,
 }
 
-/// Part of what waits for its turn.
+/// Part of the text of a job that waits for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitingPart {
     Stream(OutputStream),
@@ -128,7 +128,7 @@ impl ReorderBuffer {
         Ok(())
     }
 
-    /// Begins a region at the end of the file. No other region may begin before it is put.
+    /// Begins a region at the end of the file. No other region may begin before the region is put.
     pub(crate) fn begin(&self) -> FileRegion {
         FileRegion { from: self.end, stdout: 0, stderr: 0, log_line: 0 }
     }
@@ -171,7 +171,7 @@ impl ReorderBuffer {
     }
 
     /// Writes the next output if it is there, or with `skips` the first output that is there.
-    /// Returns false if there is none.
+    /// Returns false if there is no such output.
     pub(crate) fn write_next(
         &mut self,
         skips: bool,

@@ -151,7 +151,8 @@ impl InputSubmitter {
         *self.stop_level.borrow() != StopLevel::All
     }
 
-    /// Sends inputs to the last one or an early end. Returns how many were taken and not sent.
+    /// Sends inputs to the last one or an early end. Returns how many inputs were taken and not
+    /// sent.
     async fn send(&mut self, source: &mut InputReceiver) -> Result<u64> {
         loop {
             let (batch, is_last) = self.gather(source).await?;

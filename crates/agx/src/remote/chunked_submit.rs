@@ -21,7 +21,8 @@ use crate::{
 
 /// Maximum number of inputs per command.
 pub(crate) const MAX_INPUTS: usize = 2000;
-/// Maximum number of bytes of these inputs, well below agq's limit. One input may be larger.
+/// Maximum number of bytes of the inputs of a command, well below agq's limit. One input may be
+/// larger.
 pub(crate) const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// Submits an action in one command if it fits, otherwise as an open action in chunks of inputs.
@@ -31,7 +32,7 @@ pub(crate) async fn submit(
     output: OutputFormat,
 ) -> Result<SubmittedAction> {
     let chunks = chunks(&action.inputs);
-    // Unique jobs are compared in one write, so agq refuses more inputs than that takes.
+    // Unique jobs are compared in one write, so agq refuses more inputs than one write takes.
     if chunks.len() <= 1 || action.unique.is_some() {
         return Ok(agq.submit(&action).await?);
     }

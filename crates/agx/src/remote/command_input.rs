@@ -186,7 +186,8 @@ impl InputFile {
         Ok(hash)
     }
 
-    /// Ends the upload. An agq with a bucket may need several requests until the bucket has it all.
+    /// Ends the upload. An agq with a bucket may need several requests until the bucket has all
+    /// bytes.
     async fn commit(&self, agq: &mut RetryingClient, name: &ActionId, hash: BlobHash) -> Result<()> {
         let mut failed = 0;
         loop {

@@ -10,7 +10,7 @@ use crate::output::OutputFormat;
 /// Time to the next attempt to submit an input.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Waits for room in a queue, with one note for all of them.
+/// Waits for room in a queue, with one note for all waits.
 pub(crate) struct FullQueueWait {
     output: OutputFormat,
     is_noted: bool,

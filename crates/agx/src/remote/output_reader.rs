@@ -1,5 +1,5 @@
-//! Reads a stored stream of a job in chunks, so that its size does not matter. If agq sends them,
-//! the next chunk is on its way while the caller uses the present one.
+//! Reads a stored stream of a job in chunks, so that its size does not matter. If agq sends the
+//! chunks, the next one is on its way while the caller uses the present one.
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{blob::OutputStream, ids::JobId};

@@ -124,7 +124,8 @@ impl RetryingClient {
             let error = match answer {
                 Err(error) if error.is_outage() => error,
                 other => {
-                    // agq closes a connection after a message that is too large, so this drops it.
+                    // agq closes a connection after a message that is too large, so the client
+                    // drops the connection.
                     if matches!(&other, Err(ClientError::Rejected(reason)) if ErrorKind::of(reason) == ErrorKind::MessageTooLarge)
                     {
                         self.connection = None;
@@ -160,7 +161,8 @@ mod tests {
     use super::RetryingClient;
     use crate::output::OutputFormat;
 
-    /// Starts an agq that answers each PING of its first client with `reply`. Returns its address.
+    /// Starts an agq that answers each PING of its first client with `reply`. Returns the address
+    /// of this agq.
     fn agq(reply: &'static str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

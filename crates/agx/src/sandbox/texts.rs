@@ -1,5 +1,5 @@
-//! Texts about the sandbox of a worker and of a task. Their parts come from workers, so each is
-//! kept on one line.
+//! Texts about the sandbox of a worker and of a task. Parts of the texts come from workers, so each
+//! part is kept on one line.
 
 use std::{collections::BTreeMap, iter};
 

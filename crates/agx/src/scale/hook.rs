@@ -41,9 +41,9 @@ pub(crate) enum HookFailure {
 }
 
 impl Hook {
-    /// Runs the command with additional environment variables, and waits for its end. Its stdout
-    /// goes to stderr, and its stdin is empty. It gets a process group of its own, so Ctrl-C does
-    /// not end it.
+    /// Runs the command with additional environment variables, and waits for its end. The stdout of
+    /// the command goes to stderr, and its stdin is empty. The command gets a process group of its
+    /// own, so Ctrl-C does not end it.
     pub(crate) async fn run(&self, variables: &[(&str, String)]) -> Result<(), HookFailure> {
         let mut command = Command::new("sh");
         command.args(["-c", &self.command]).envs(variables.iter().map(|(name, value)| (name, value)));

@@ -33,7 +33,7 @@ use crate::{
 /// Maximum wait after failures of a command, unless the interval is longer.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// Autoscaler with what it remembers.
+/// Autoscaler and its memory.
 pub(crate) struct Scaler {
     pub(crate) agq: RetryingClient,
     pub(crate) terms: ScaleTerms,
@@ -56,8 +56,8 @@ impl Scaler {
         Self { agq, terms, selection, up, down, is_dry_run, output, history: ScaleHistory::default() }
     }
 
-    /// Reads workers and queues of agq, and decides. Nothing has changed afterwards, so the caller
-    /// may drop the future.
+    /// Reads workers and queues of agq, and decides. The call changes nothing, so the caller may
+    /// drop the future.
     pub(crate) async fn poll(&mut self) -> Result<(ScaleDecision, ScaleStep)> {
         let (workers, queues) =
             self.agq.with_retry(async |agq| Ok((agq.workers().await?, agq.queue_stats().await?))).await?;
@@ -75,7 +75,7 @@ impl Scaler {
         Ok((decision, step))
     }
 
-    /// Does what was decided, and returns the step with its outcome.
+    /// Carries out the decision, and returns the step with its outcome.
     pub(crate) async fn act(&mut self, decision: ScaleDecision, step: ScaleStep) -> Result<ScaleStep> {
         if self.is_dry_run {
             return Ok(step);
@@ -104,8 +104,8 @@ impl Scaler {
         Ok(ScaleOutcome::Done)
     }
 
-    /// Drains the worker, and ends it if it holds no job then. Otherwise it takes jobs again. A
-    /// worker that an operator has drained stays drained.
+    /// Drains the worker, and ends it if it holds no job then. Otherwise the worker takes jobs
+    /// again. A worker that an operator has drained stays drained.
     async fn end(
         &mut self,
         worker: &WorkerStatus,

@@ -13,15 +13,15 @@ use super::view::View;
 pub(crate) struct WorkerShortage {
     /// Number of jobs that a new worker could run.
     pub(crate) jobs: u64,
-    /// Number of new workers that would run them all at once, at most the bound.
+    /// Number of new workers that would run these jobs all at once, at most the bound.
     pub(crate) workers: u64,
 }
 
-/// Returns the shortage that new workers would end, at most `max` of them. Each offers what `model`
-/// offers. Without a model, one new worker is to show what it offers.
+/// Returns the shortage that new workers would end, at most `max` of them. Each new worker offers
+/// what `model` offers. Without a model, one new worker has to show what new workers offer.
 ///
-/// A job does not lack a worker if one that could run the job has room: then a limit, a rate or a
-/// budget holds the job back.
+/// A job does not lack a worker if a worker that could run the job has room: a limit, a rate or a
+/// budget then holds the job back.
 pub(crate) fn shortage(view: &View, model: Option<&WorkerStatus>, max: u64) -> WorkerShortage {
     let lacks_room = |demand: &&Demand| !view.active().any(|worker| has_room(worker, demand));
     let short = view.waiting.iter().filter(lacks_room);

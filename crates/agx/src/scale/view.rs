@@ -14,9 +14,10 @@ pub(super) const DRAINER: &str = "agx-scale";
 /// Queues and tags that select the jobs and workers of a scaler.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ScaleSelection {
-    /// Queues. All, if none is named.
+    /// Queues, or none for all queues.
     pub(crate) queues: Vec<String>,
-    /// Tags that a worker has to have. Without `queues`, they also select the jobs that need them.
+    /// Tags that a worker has to have. Without `queues`, the tags also select the jobs that need
+    /// them.
     pub(crate) tags: Vec<String>,
 }
 

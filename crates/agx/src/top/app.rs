@@ -56,7 +56,7 @@ pub(crate) async fn show(server: &Server) -> Result<()> {
         () = signal.arrived() => Ok(()),
     };
     if ratatui::try_restore().is_err() {
-        // The terminal is closed. Its destructor would write a message there, and panic.
+        // The terminal is closed, and its destructor would write a message there, and panic.
         std::mem::forget(top);
     }
     shown

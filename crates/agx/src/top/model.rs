@@ -163,7 +163,7 @@ impl TopModel {
         self.go(screen)
     }
 
-    /// Returns the action of a letter. An irreversible one waits for confirmation.
+    /// Returns the action of a letter. An irreversible action waits for confirmation.
     fn act(&mut self, letter: char) -> Option<UserAction> {
         let overview = self.overview.as_ref()?;
         let action_id = || overview.actions.get(self.row).map(|action| action.action_id.clone());

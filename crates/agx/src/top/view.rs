@@ -142,7 +142,7 @@ fn workers(frame: &mut Frame<'_>, at: Rect, model: &TopModel, overview: &Cluster
             worker.hostname.clone(),
             format!("{}/{}", worker.active_jobs, worker.max_concurrent_jobs),
             worker.capabilities.commands().count().to_string(),
-            // Without fractions of a second.
+            // The text has no fractions of a second.
             worker.last_seen_at.to_string().chars().take(19).collect(),
             worker_resources_text(worker),
         ])

@@ -12,12 +12,12 @@ use crate::{
 /// Mode of a file of results before the umask applies.
 const OUTPUT_MODE: u32 = 0o666;
 
-/// Replaces a file atomically. Only its owner may read it.
+/// Replaces a file atomically by a file that only its owner may read.
 pub(crate) fn write_private(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     write(NamedTempFile::new_in(dir), dir, name, bytes)
 }
 
-/// Replaces a file of results atomically. The umask decides about its mode.
+/// Replaces a file of results atomically. The umask decides about the mode of the file.
 pub(crate) fn write_output(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     write(new_output(dir), dir, name, bytes)
 }

@@ -57,7 +57,7 @@ mod tests {
             is_program(&file)
         };
         assert_eq!([0o755, 0o700, 0o644].map(may_execute), [true, true, false]);
-        // Others may execute it, and its owner may not, unless the owner is root.
+        // Others may execute the file, and its owner may not, unless the owner is root.
         assert_eq!(may_execute(0o655), rustix::process::geteuid().is_root());
     }
 

@@ -13,9 +13,9 @@ const INTERRUPTED: i32 = 130;
 /// Time for this process to end by itself after the second signal.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
-/// Listeners for SIGINT, SIGTERM and SIGHUP. One of them is `None` if its signal is ignored, for
-/// example by `nohup` or by a shell that starts a command in the background, because it must stay
-/// ignored.
+/// Listeners for SIGINT, SIGTERM and SIGHUP. A listener is `None` if its signal is ignored, for
+/// example by `nohup` or by a shell that starts a command in the background, because the signal
+/// must stay ignored.
 struct SignalListeners {
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
@@ -87,7 +87,8 @@ pub(crate) fn listen() -> FirstSignal {
             asked.next().await;
             sender.send_replace(true);
             asked.next().await;
-            // Until then the process may remove its directory. A third signal ends it at once.
+            // During the wait, the process may remove its directory. A third signal ends the
+            // process at once.
             let _late_or_again = timeout(LAST_WAIT, asked.next()).await;
             std::process::exit(INTERRUPTED);
         });
@@ -102,14 +103,15 @@ fn is_ignored(kind: SignalKind) -> bool {
     ignores(&status, kind.as_raw_value()).unwrap_or(kind == SignalKind::hangup())
 }
 
-/// Returns true for SIGHUP, because other systems do not tell. SIGHUP keeps its disposition.
+/// Returns true for SIGHUP, which then keeps its disposition, because other systems do not show
+/// ignored signals.
 #[cfg(not(target_os = "linux"))]
 fn is_ignored(kind: SignalKind) -> bool {
     kind == SignalKind::hangup()
 }
 
-/// Returns whether `/proc/PID/status` has `signal` among the ignored ones, or `None` if it lacks
-/// that line.
+/// Returns whether `/proc/PID/status` has `signal` among the ignored ones, or `None` if `status`
+/// lacks the line.
 #[cfg(target_os = "linux")]
 fn ignores(status: &str, signal: i32) -> Option<bool> {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;

@@ -50,8 +50,8 @@ impl TerminalStream {
         self.escaper.as_ref().is_none_or(|escaper| escaper.begun.is_empty())
     }
 
-    /// Writes what waits for further bytes, because there are none. The next bytes are those of
-    /// another stream.
+    /// Writes the bytes that wait for further ones, because the stream has ended. The next bytes
+    /// are those of another stream.
     pub(crate) fn end(&mut self) -> io::Result<()> {
         let Some(rest) = self.escaper.as_mut().and_then(ByteEscaper::end) else { return Ok(()) };
         write_to(self.stream, rest.as_bytes())?;

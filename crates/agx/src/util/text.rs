@@ -15,7 +15,8 @@ const MARK: &[u8] = b"\xef\xbb\xbf";
 pub(crate) const CRLF_HELP: &str = "the list has the line ends of Windows (CRLF), and the carriage return is a part of each input: remove it \
                                     with `tr -d '\\r'`";
 
-/// Returns the parser of an argument that may have any bytes. Its text has byte escapes.
+/// Returns the parser of an argument that may have any bytes. The text of the argument has byte
+/// escapes.
 pub(crate) fn any_bytes() -> impl TypedValueParser<Value = String> {
     OsStringValueParser::new().map(|argument| encode_os(&argument))
 }

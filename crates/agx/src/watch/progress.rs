@@ -128,7 +128,7 @@ async fn explain_job(agq: &mut RetryingClient, action: &ActionStatus) -> Option<
 }
 
 /// Returns what agq explains about a ready job, if waiting alone will not help or takes long. Jobs
-/// with a rate start a moment after it permits them, and lack no worker then.
+/// with a rate start a moment after the rate permits them, and lack no worker then.
 fn why_ready(reason: &str, queue: &str, rate: Option<StartRate>) -> Option<String> {
     if let Some(rate) = rate {
         let is_limited = reason.starts_with("Its limit");

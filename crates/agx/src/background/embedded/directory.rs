@@ -1,6 +1,6 @@
 //! Temporary directory of a command that runs its own agq and agw. A locked file in the directory
-//! shows that the command still runs. A process id could not show that to another container or
-//! machine that shares the parent directory.
+//! shows that the command still runs. A process id means nothing to another container or machine
+//! that shares the parent directory.
 
 use std::{
     ffi::OsStr,
@@ -14,14 +14,14 @@ use std::{
 use agenix_cli::temp_dir;
 use tempfile::TempDir;
 
-/// Prefix of the name of such a directory. The process id, `-` and random characters follow the
+/// Prefix of the name of the directory. The process id, `-` and random characters follow the
 /// prefix.
 const PREFIX: &str = "agx-";
 /// Number of random letters and digits at the end of the name.
 const RANDOM: usize = 6;
-/// Log of agq, which every such directory has.
+/// Log of agq, which the directory has.
 const AGQ_LOG: &str = "agq.log";
-/// Names of the entries of such a directory.
+/// Names of the entries of the directory.
 const ENTRIES: [&str; 6] = ["agq", AGQ_LOG, "agw.log", "data", LOCK, UNLOCKED];
 /// Prefix of the names of further entries: the scratch directories of agw.
 const SCRATCH: &str = "agw-scratch-";
@@ -104,8 +104,8 @@ fn pid_in(name: &OsStr) -> Option<i32> {
     pid.parse().ok().filter(|_| is_random)
 }
 
-/// Returns true if the entries of `dir` are those of a directory that agx has created. Its name
-/// does not show that, because a directory of the user may have such a name.
+/// Returns true if the entries of `dir` are those of a directory that agx has created. The name of
+/// `dir` does not show its origin, because a directory of the user may have such a name.
 fn has_own_entries(dir: &Path) -> io::Result<bool> {
     let mut has_log = false;
     for entry in fs::read_dir(dir)? {

@@ -29,8 +29,8 @@ const NO_ROOM: u64 = 64 * 1024;
 
 /// Advice for the end of a program whose log says why.
 pub(super) const OWN: &str = "try again; or start agq and agw with `agx up`";
-/// The same for an agw with a sandbox, which ends at its start if the machine cannot enforce the
-/// profile.
+/// Advice for the end of an agw with a sandbox, which ends at its start if the machine cannot
+/// enforce the profile.
 pub(super) const OF_SANDBOX: &str = "`agw sandbox` shows what this machine can enforce, and the remedies";
 /// Advice for other kinds of an unexpected end.
 const ROOM: &str = "free space there, or set TMPDIR to a directory on another disk";
@@ -47,7 +47,8 @@ pub(super) struct ManagedProcess {
 }
 
 impl ManagedProcess {
-    /// Starts a program with a log in `dir`. Its failure has `advice` if the log says why.
+    /// Starts a program with a log in `dir`. The failure of the program has `advice` if the log
+    /// says why.
     pub(super) fn start(
         name: &'static str,
         command: &mut Command,
@@ -111,7 +112,8 @@ impl ManagedProcess {
 
 impl Drop for ManagedProcess {
     fn drop(&mut self) {
-        // The program ends when its stdin closes. Its output closes too, which ends a running task.
+        // The program ends when its stdin closes. The output of the program closes too, which ends
+        // a running task.
         drop(self.child.stdin.take());
         if self.ends_within(Duration::ZERO) {
             return;
@@ -128,7 +130,7 @@ impl Drop for ManagedProcess {
 }
 
 /// Returns the reason, from the exit status, the log, and the free space of the disk. The advice is
-/// `None` if that of the program fits.
+/// `None` if the advice of the program fits.
 fn exit_error(
     status: Option<ExitStatus>,
     log: Result<&str, &str>,

@@ -1,4 +1,4 @@
-//! Private agq and agw for one command. They exit when this process does, even if it is killed.
+//! Private agq and agw for one command, which exit when this process exits, even if it is killed.
 
 mod directory;
 mod managed_process;
@@ -29,7 +29,8 @@ const RESOURCES: &str = "AGW_RESOURCES";
 
 /// Private agq and agw with their directory.
 pub(crate) struct EmbeddedCluster {
-    /// Declared before the directory, because the processes write to it until they have ended.
+    /// `agw` is declared before the directory, because the processes write to the directory until
+    /// they have ended.
     agw: ManagedProcess,
     agq: ManagedProcess,
     dir: EmbeddedDir,
@@ -103,8 +104,8 @@ fn worker_args(socket: &Path, dir: &Path, jobs: Option<u32>, sandbox: Option<&[O
     args
 }
 
-/// Returns a command for one of the programs. The key and [`RESOURCES`] are its only settings in
-/// the environment.
+/// Returns a command for one of the programs. The key and [`RESOURCES`] are the only settings of
+/// the command in the environment.
 fn command(name: &str, key: &str) -> Result<Command> {
     let mut command = Command::new(program(name)?);
     for name in settings_variables() {
@@ -115,7 +116,7 @@ fn command(name: &str, key: &str) -> Result<Command> {
 }
 
 /// Returns the settings of agq and agw in the environment, which are meant for other processes.
-/// [`RESOURCES`] is not among them.
+/// [`RESOURCES`] is no such setting.
 pub(crate) fn settings_variables() -> impl Iterator<Item = OsString> {
     let is_one = |name: &OsString| {
         let name = name.to_str().filter(|name| *name != RESOURCES);

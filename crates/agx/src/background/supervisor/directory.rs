@@ -30,7 +30,7 @@ pub(crate) struct SupervisorSpec {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ServiceSpec {
-    /// `agq` or `agw`; also the name of its log.
+    /// `agq` or `agw`; also the name of the log.
     pub(crate) name: String,
     pub(crate) program: PathText,
     /// Arguments, with byte escapes for bytes that are not UTF-8.
@@ -52,7 +52,7 @@ pub(super) fn is_locked(dir: &Path) -> bool {
     lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(fs::TryLockError::WouldBlock)))
 }
 
-/// Checks the length of the path of a socket in `dir`. The error holds that length and the maximum.
+/// Checks the length of the path of a socket in `dir`. The error holds the length and the maximum.
 pub(super) fn has_room_for_sockets(dir: &Path) -> Result<(), (usize, usize)> {
     // The socket of the supervisor has the longest name of all sockets in `dir`.
     let length = socket(dir).as_os_str().len();

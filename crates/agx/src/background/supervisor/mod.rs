@@ -1,7 +1,7 @@
-//! Supervisor of the processes of `agx up` and `agx join`. It starts an agq, an agw, or both,
-//! restarts them when they exit, and stops them on request. A supervisor has a directory with the
-//! description of the programs, a lock that it holds while it runs, the logs, and the socket for
-//! requests.
+//! Supervisor of the processes of `agx up` and `agx join`. The supervisor starts an agq, an agw, or
+//! both, restarts them when they exit, and stops them on request. A supervisor has a directory with
+//! the description of the programs, a lock that it holds while it runs, the logs, and the socket
+//! for requests.
 
 mod directory;
 mod messages;

@@ -121,7 +121,8 @@ async fn begin(dir: &Path, spec: &SupervisorSpec, processes: &mut Vec<Supervised
     Ok(())
 }
 
-/// Prints a line to the starting process. It reads one line only, so later errors are ignored.
+/// Prints a line to the starting process. The starting process reads one line only, so later errors
+/// are ignored.
 fn log_line(line: &str) {
     let _nobody_reads = writeln!(io::stdout().lock(), "ok {}", line.trim());
 }
@@ -130,7 +131,8 @@ struct SupervisedProcess {
     dir: PathBuf,
     service: ServiceSpec,
     child: Option<Child>,
-    /// Separate from the child, because `wait` would close its stdin, and the program would end.
+    /// Stdin is separate from the child, because `wait` would close stdin, and the program would
+    /// end.
     stdin: Option<ChildStdin>,
     since: Instant,
     backoff: Backoff,
@@ -179,7 +181,7 @@ impl SupervisedProcess {
         self.since = Instant::now();
     }
 
-    /// Ends the program. It gets each further SIGTERM, and SIGKILL after [`ENDS_WITHIN`].
+    /// Ends the program, which gets each further SIGTERM, and SIGKILL after [`ENDS_WITHIN`].
     async fn end(&mut self, requests: &mut StopRequests) {
         let Some(child) = &mut self.child else { return };
         let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));

@@ -87,7 +87,7 @@ fn no_end() -> String {
     "the JSON object of the answer has no end".into()
 }
 
-/// Returns the parts of a text that may be a plan. Too many of them are an error.
+/// Returns the parts of a text that may be a plan. Too many parts are an error.
 fn candidates(text: &str) -> Result<Vec<PlanCandidate<'_>>, String> {
     let (mut from, mut found) = (0, Vec::new());
     while let Some(start) = text[from..].find('{').map(|at| from + at) {

@@ -168,7 +168,8 @@ impl Response {
     }
 }
 
-/// Returns the value of an option, or else of its environment variable. An empty one is not set.
+/// Returns the value of an option, or else of its environment variable. An empty value counts as
+/// not set.
 fn set(option: Option<&str>, variable: &str) -> Result<Option<String>> {
     let value = match (option, std::env::var_os(variable).map(std::ffi::OsString::into_string)) {
         (Some(value), _) => Some(value.to_owned()),

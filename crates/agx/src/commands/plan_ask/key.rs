@@ -5,10 +5,10 @@ use ureq::http::HeaderValue;
 
 use crate::error::{CliError, Result};
 
-/// Environment variable with the key. There is no option for it, because other users of the
+/// Environment variable with the key. There is no option for the key, because other users of the
 /// machine could read an option.
 pub(super) const KEY: &str = "AGX_ASK_KEY";
-/// Minimum number of bytes of a key that is hidden. A shorter one, as `none`, is for servers that
+/// Minimum number of bytes of a key that is hidden. A shorter key, as `none`, is for servers that
 /// check no key, and may be a part of any text.
 const MIN_HIDDEN_BYTES: usize = 8;
 

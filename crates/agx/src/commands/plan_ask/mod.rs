@@ -59,7 +59,7 @@ pub(crate) struct AskArgs {
 }
 
 impl AskArgs {
-    /// Returns the text of `--ask`. Refuses its options without it.
+    /// Returns the text of `--ask`. Refuses the other options without `--ask`.
     pub(super) fn wish(&self) -> Result<Option<&str>> {
         match self.ask.as_deref() {
             Some(wish) if wish.trim().is_empty() => Err(CliError::usage(

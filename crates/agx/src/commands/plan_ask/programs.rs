@@ -44,7 +44,7 @@ pub(super) struct AvailablePrograms {
 }
 
 impl AvailablePrograms {
-    /// Asks agq for the programs of the workers. If none is configured or running, or it has no
+    /// Asks agq for the programs of the workers. If no agq is configured or running, or agq has no
     /// worker, takes common programs of this machine.
     pub(super) async fn find(server: &ConnectionArgs, policy: Option<&Policy>) -> Result<Self> {
         let is_named = server.given()?.is_some();
@@ -153,7 +153,7 @@ impl AvailablePrograms {
         nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default()
     }
 
-    /// Returns the programs of a worker that has these.
+    /// Returns the programs of a worker that has the programs `names`.
     #[cfg(test)]
     pub(super) fn of_names(names: &[&str]) -> Self {
         let shown = names.iter().map(|&name| (name.to_owned(), None)).collect();
@@ -171,7 +171,7 @@ fn place(plan: &Plan, tool: &str) -> String {
 }
 
 /// Returns the programs of the workers, and the workers if their programs differ. A key that may
-/// not list the workers gets none of them.
+/// not list the workers gets no workers.
 async fn offered(server: &Server) -> Result<(CapabilityList, Vec<WorkerStatus>), ClientError> {
     let mut connection = Connection::open(server).await?;
     let list = connection.capabilities("", MAX_READ).await?;

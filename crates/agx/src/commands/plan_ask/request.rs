@@ -79,8 +79,8 @@ pub(super) fn body(model: &str, messages: &[ChatMessage]) -> String {
     body.to_string()
 }
 
-/// Returns the JSON Schema of plans as agx reads them. It has no references, because some servers
-/// do not follow them.
+/// Returns the JSON Schema of plans as agx reads them. The schema has no references, because some
+/// servers do not follow references.
 fn schema() -> Value {
     let settings = SchemaSettings::draft2020_12().for_deserialize().with(|settings| {
         settings.inline_subschemas = true;

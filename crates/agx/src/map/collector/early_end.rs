@@ -43,9 +43,9 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Ends a map whose agq and worker end with it. The waiting jobs stay as they are, because it
-    /// would take longer to cancel them one by one, and jobs would start and end meanwhile. Returns
-    /// true when no job runs and the results of all ended ones are taken.
+    /// Ends a map whose agq and worker end with it. The waiting jobs stay as they are, because the
+    /// cancellation of each would take longer, and jobs would start and end meanwhile. Returns true
+    /// when no job runs and the results of all ended ones are taken.
     pub(super) async fn end_with_server(&mut self, status: &ActionStatus) -> Result<bool> {
         let now = Instant::now();
         if !self.state.is_drained {

@@ -36,7 +36,7 @@ pub(super) struct PendingJob {
     pub(super) input: MapInput,
     /// Number of bytes that count as ahead.
     pub(super) bytes: usize,
-    /// `None` if its output does not wait at agq for its turn.
+    /// `None` if the output of the job does not wait at agq for its turn.
     pub(super) waiting: Option<WaitingOutput>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct CollectorState {
     pub(super) waiting: WaitingAtAgq,
     /// Number of jobs that agq has, according to the received messages.
     pub(super) known: u64,
-    /// Number of these jobs whose ids agx has asked for.
+    /// Number of jobs whose ids agx has asked for.
     pub(super) learned: u64,
     /// True if no further input is sent.
     pub(super) is_all_sent: bool,
