@@ -19,7 +19,7 @@ use crate::{
 pub struct SubmittedAction {
     /// Id of the action.
     pub action_id: ActionId,
-    /// Number of its jobs.
+    /// Number of jobs of the action.
     pub jobs_created: u64,
 }
 

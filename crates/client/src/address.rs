@@ -118,7 +118,7 @@ fn separator(list: &str) -> Option<usize> {
 }
 
 /// Returns true if `text`, which follows a comma, is blank or begins with an address. An address
-/// with a key is one as well, because a path would be shown.
+/// with a key counts as well, because a message would show the key in a path.
 fn is_next_address(text: &str) -> bool {
     let first = text.split(',').next().unwrap_or_default().trim();
     let is_url = ["unix:", "redis://", "rediss://"].iter().any(|scheme| first.starts_with(scheme));
@@ -138,12 +138,12 @@ fn host_and_port(text: &str, default: Option<u16>) -> Option<(String, u16)> {
     (!host.is_empty() && host.chars().all(is_legal)).then(|| (host.to_owned(), port))
 }
 
-/// Certificates for TLS. All are PEM files, which are read for each connection.
+/// Certificates for TLS, in PEM files that are read for each connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tls {
     /// CAs of the server's certificate; without this field, the CAs of the system.
     pub ca: Option<PathBuf>,
-    /// Client certificate, if agq requires one. It needs `key` as well.
+    /// Client certificate, if agq requires one. The certificate needs `key` as well.
     pub cert: Option<PathBuf>,
     /// Private key of `cert`.
     pub key: Option<PathBuf>,

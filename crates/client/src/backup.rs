@@ -10,7 +10,7 @@ use redis::{FromRedisValue, Value};
 use crate::{connection::Connection, error::ClientError};
 
 impl Connection {
-    /// BACKUP BEGIN: makes a copy. It takes long: use [`Connection::open_without_timeout`].
+    /// BACKUP BEGIN: makes a copy. A copy takes long: use [`Connection::open_without_timeout`].
     pub async fn begin_backup(&mut self) -> Result<BackupBegun, ClientError> {
         let reply = self.call(&Request::Backup(BackupCommand::Begin)).await?;
         documents::parse(&bytes_of(reply)?).map_err(|error| ClientError::Unexpected(error.to_string()))

@@ -74,15 +74,15 @@ impl Server {
     }
 
     /// Returns true if `key` is the key of the credentials. The comparison takes the same time for
-    /// all keys of the same length. No key is that of a certificate.
+    /// all keys of the same length. Returns false if a certificate replaces the key.
     pub fn has_key(&self, key: &[u8]) -> bool {
         let own = self.key.as_ref().map(|own| own.expose_secret().as_bytes());
         own.is_some_and(|own| own.ct_eq(key).into())
     }
 
     /// Returns 128 bits that depend on `purpose`, on `text` and on the key, in hexadecimal. A
-    /// client without the key cannot compute them. If a certificate replaces the key, they depend
-    /// on `purpose` and `text` alone.
+    /// client without the key cannot compute the bits. If a certificate replaces the key, the bits
+    /// depend on `purpose` and `text` alone.
     pub fn secret_digest(&self, purpose: &str, text: &[u8]) -> String {
         let mut hasher = blake3::Hasher::new_derive_key("agenix 2026-11 ids of clients");
         let key = self.key.as_ref().map_or("", |key| key.expose_secret());

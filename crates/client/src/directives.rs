@@ -25,7 +25,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// Message of agq to a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DirectiveMessage {
-    /// agq has directives, which the next heartbeat returns. Unknown messages count as this one.
+    /// agq has directives, which the next heartbeat returns. Unknown messages count as this
+    /// message.
     Directives,
     /// A client follows the output of a job.
     Output(OutputRequest),
@@ -44,7 +45,7 @@ impl DirectiveMessage {
 /// Connection that receives the messages for one worker.
 pub struct DirectiveSubscription {
     address: String,
-    /// Used for pings.
+    /// Sink for pings.
     sink: PubSubSink,
     calls: PubSubStream,
 }

@@ -79,7 +79,7 @@ impl ClientError {
                     ErrorKind::NotAuthenticated => {
                         Self::Unauthenticated { address: address.to_owned(), reason: text }
                     }
-                    // agq closes the connection after these.
+                    // agq closes the connection after these errors.
                     ErrorKind::TooManyConnections | ErrorKind::CommandIncomplete => lost(text),
                     ErrorKind::StoreFailed => Self::StoreFailed { address: address.to_owned(), reason: text },
                     _ => Self::Rejected(text),

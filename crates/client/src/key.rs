@@ -1,5 +1,5 @@
 //! Session key of agw and agx: from `AGQ_SESSION_KEY`, otherwise from a file. There is no flag for
-//! the key, because other users of the machine could read it.
+//! the key, because other users of the machine could read a flag.
 
 use std::path::{Path, PathBuf};
 

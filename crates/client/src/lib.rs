@@ -1,7 +1,7 @@
 //! Client of agq for agw, agx and the tests: typed calls over the `redis` crate.
 //!
-//! The client implements the wire protocol only. It leaves the reaction to an error to the caller,
-//! and never repeats a command by itself.
+//! The client implements the wire protocol only. The client leaves the reaction to an error to the
+//! caller, and never repeats a command by itself.
 //!
 //! ```no_run
 //! use agenix_client::{ClientError, Connection, Server, session_key};

@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Connection {
-    /// PLAN.SUBMIT of a plan in JSON. Returns its id.
+    /// PLAN.SUBMIT of a plan in JSON. Returns the id of the plan.
     pub async fn submit_plan(&mut self, json: Vec<u8>) -> Result<PlanId, ClientError> {
         let reply = self.call(&Request::PlanSubmit { plan: json.into() }).await?;
         field(&reply, "plan_id")

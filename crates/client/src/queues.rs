@@ -35,7 +35,7 @@ impl Connection {
         Ok(optional_document(reply)?.unwrap_or_default())
     }
 
-    /// INFO. Returns its fields by name.
+    /// INFO. Returns the fields of the reply by name.
     pub async fn info(&mut self) -> Result<BTreeMap<String, String>, ClientError> {
         let reply = self.call(&Request::Info { sections: Vec::new() }).await?;
         let text = String::from_redis_value(reply).map_err(|error| unexpected(&error))?;

@@ -23,7 +23,7 @@ pub struct SavedSchedule {
 pub struct SubmittedWorkflow {
     /// Id of the workflow.
     pub workflow_id: String,
-    /// Number of its steps.
+    /// Number of steps of the workflow.
     pub steps: u64,
 }
 
