@@ -1,4 +1,5 @@
-//! The protocol: requests of a client, and their results. It keeps no state of clients or tasks.
+//! The protocol: requests of a client, and their results. The handler keeps no state of clients or
+//! tasks.
 
 use std::sync::Arc;
 
@@ -235,7 +236,7 @@ fn internal(error: &ToolError) -> ErrorData {
 }
 
 /// Returns the error of a read of a resource. A failure of agq does not make the resource missing,
-/// because clients may remember that.
+/// because clients may remember a missing resource.
 fn resource_error(error: &ToolError, uri: &str) -> ErrorData {
     if error.is_of_agq() {
         return internal(error);

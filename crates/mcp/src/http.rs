@@ -36,10 +36,10 @@ use crate::{
 /// Path of the server.
 const PATH: &str = "/mcp";
 
-/// Pages that may be clients: those of this machine, such as inspectors. They need the key, too.
+/// Pages that may be clients: those of this machine, such as inspectors, which need the key, too.
 const ORIGINS: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
 
-/// Maximum number of connections. Further ones wait.
+/// Maximum number of connections. Further connections wait.
 const MAX_CONNECTIONS: usize = 256;
 
 /// Maximum time for the head of a request.

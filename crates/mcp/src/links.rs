@@ -4,7 +4,7 @@ use rmcp::model::{ContentBlock, ProtocolVersion, Resource};
 
 use crate::{reports::ResultPage, resources};
 
-/// Maximum number of links in an answer. The results name the jobs of the others.
+/// Maximum number of links in an answer. The results name the jobs without a link.
 const MAX_LINKS: usize = 8;
 
 /// First revision of the protocol whose results may have resource links.

@@ -15,8 +15,8 @@ use crate::{
     settings::McpServerSettings,
 };
 
-/// Time for which a call is repeated while agq or its database cannot be reached. It is shorter
-/// than clients of MCP wait for a tool, because the model has to learn of the failure.
+/// Time for which a call is repeated while agq or its database cannot be reached. The time is
+/// shorter than clients of MCP wait for a tool, because the model has to learn of the failure.
 const MAX_ABSENCE: Duration = Duration::from_secs(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(2);

@@ -100,7 +100,8 @@ impl ResourceName {
     /// Reads the resource.
     pub(crate) async fn read(self, queue: &Queue) -> Result<ResourceText> {
         match self {
-            // The length is that of the output. Its text may be longer, and is not cut.
+            // The length is that of the output. The text of the output may be longer, and is not
+            // cut.
             Self::Stream(arguments) => Ok(logs::part(queue, arguments, usize::MAX).await?.into()),
             Self::Results(arguments) => {
                 let page = results::run(queue, arguments).await?;

@@ -13,8 +13,8 @@ use crate::{
 const MIN_POLL_MS: u64 = 1000;
 const MAX_POLL_MS: u64 = 30_000;
 
-/// Returns the task of an action. `created_at` is the time of its submission, and `changed_at` that
-/// of the report.
+/// Returns the task of an action. `created_at` is the time of the submission of the action, and
+/// `changed_at` that of the report.
 pub(crate) fn of_report(report: &ActionReport, created_at: Timestamp, changed_at: Timestamp) -> Task {
     let task =
         Task::new(&report.action_id, status(report.state), created_at.to_string(), changed_at.to_string());

@@ -1,8 +1,8 @@
-//! MCP server with fixtures for the conformance suite of MCP. It is a program for tests, and is not
+//! MCP server with fixtures for the conformance suite of MCP. The program is for tests, and is no
 //! part of the product.
 //!
-//! It uses the agq of `AGQ_ADDR` with the key `AGQ_SESSION_KEY`, listens on a free port of the
-//! loopback interface, and prints its URL.
+//! The server uses the agq of `AGQ_ADDR` with the key `AGQ_SESSION_KEY`, listens on a free port of
+//! the loopback interface, and prints its URL.
 
 #![forbid(unsafe_code)]
 

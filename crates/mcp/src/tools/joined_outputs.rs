@@ -1,5 +1,6 @@
 //! Joined outputs: the outputs of all jobs of an action, in the order of the inputs, as one blob
-//! that another job reads as stdin. They never pass through the model, or through memory whole.
+//! that another job reads as stdin. The outputs never pass through the model, or through memory
+//! whole.
 
 use agenix_client::ClientError;
 use agenix_protocol::{
@@ -29,8 +30,8 @@ const CHUNK_BYTES: usize = 1024 * 1024;
 /// Maximum number of uploads from the beginning, after agq has lost the earlier ones.
 const MAX_UPLOADS: u32 = 3;
 
-/// Makes the first task of a plan read the joined outputs of an action as stdin. Returns their
-/// blob, or `None` if they have no bytes, and the task has an empty stdin.
+/// Makes the first task of a plan read the joined outputs of an action as stdin. Returns the blob
+/// of the outputs, or `None` if the outputs have no bytes, and the task has an empty stdin.
 pub(crate) async fn read_by(
     queue: &Queue,
     action_id: &ActionId,
@@ -110,7 +111,7 @@ impl<'q> BlobUpload<'q> {
         Ok(Self { queue, name, hasher: BlobHasher::default(), written: 0, chunk })
     }
 
-    /// Writes the outputs of all jobs. Returns `None` if they have no bytes.
+    /// Writes the outputs of all jobs. Returns `None` if the outputs have no bytes.
     async fn write(mut self, status: &ActionStatus) -> std::result::Result<Option<BlobHash>, UploadError> {
         let total = usize::try_from(status.total_jobs).unwrap_or(usize::MAX);
         for from in (0..total).step_by(BATCH) {

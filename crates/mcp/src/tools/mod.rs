@@ -1,4 +1,4 @@
-//! The tools, one module for each. They know agq, and nothing of the protocol.
+//! The tools, one module for each. The tools know agq, and nothing of the protocol.
 
 pub(crate) mod budget;
 pub(crate) mod cancel;

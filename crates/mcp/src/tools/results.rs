@@ -103,7 +103,7 @@ impl Cursor {
     }
 
     /// Returns the number of jobs before position `next` that agq has forgotten, of which a page
-    /// from here has `shown`. Only a list of all jobs shows it.
+    /// from here has `shown`. Only a list of all jobs shows this number.
     fn forgotten_before(self, next: usize, shown: usize) -> Option<usize> {
         let forgotten = next.saturating_sub(self.offset).saturating_sub(shown);
         (self.jobs == ListedJobs::All && forgotten > 0).then_some(forgotten)

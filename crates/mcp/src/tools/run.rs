@@ -146,7 +146,7 @@ async fn store(queue: &Queue, plan: &Plan) -> Result<()> {
     let json = &to_json(plan).into_bytes();
     let stored = queue.call(|mut agq| async move {
         match agq.submit_plan(json.clone()).await {
-            // An earlier call has stored it, because the id follows from the content.
+            // An earlier call has stored the plan, because the id follows from the content.
             Err(ClientError::Rejected(reason)) if ErrorKind::of(&reason) == ErrorKind::PlanExists => Ok(()),
             stored => stored.map(drop),
         }
