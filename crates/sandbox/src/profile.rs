@@ -36,7 +36,7 @@ pub struct ResourceLimits {
     /// Maximum number of processes and threads, with the three of the supervisor.
     pub processes: u64,
     /// Maximum memory of all processes of a job in bytes, with its scratch directory. A control
-    /// group enforces it.
+    /// group enforces the maximum.
     pub memory: u64,
     /// Maximum address space of a process in bytes.
     pub address_space: u64,
@@ -113,8 +113,8 @@ pub struct InvalidProfile {
 }
 
 impl Profile {
-    /// Returns the profile that reads the programs of the system, and writes nothing but its
-    /// scratch directory. It is the profile for strangers.
+    /// Returns the profile for strangers, which reads the programs of the system, and writes
+    /// nothing but its scratch directory.
     #[must_use]
     pub fn reader() -> Self {
         Self {
@@ -232,7 +232,7 @@ const MAX_LIMIT: u64 = 1 << 60;
 
 impl ResourceLimits {
     /// Returns the name, the value and the minimum of each limit. With less, the supervisor itself
-    /// could not start a task, because it inherits its own limits to tasks.
+    /// could not start a task, because tasks inherit the limits of the supervisor.
     fn bounds(&self) -> [(&'static str, u64, u64); 8] {
         [
             ("limits.processes", self.processes, 8),

@@ -75,7 +75,7 @@ pub fn mechanisms_of(list: &str) -> Result<BTreeSet<Mechanism>, UnknownMechanism
 pub struct Setup {
     /// Profile of all jobs of the supervisor.
     pub profile: Profile,
-    /// Scratch directory as a byte-escaped absolute path. It exists and is empty.
+    /// Scratch directory as a byte-escaped absolute path. The directory exists and is empty.
     pub scratch: String,
     /// Regime.
     pub regime: Regime,

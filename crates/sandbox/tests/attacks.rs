@@ -98,7 +98,7 @@ struct Attack {
     /// Programs beside the shell.
     programs: &'static [&'static str],
     script: &'static str,
-    /// Stdout outside, or a part of it. `None` if the attack is not tried there.
+    /// Stdout outside, or a part of it. `None` if the attack is not tried outside.
     outside: Option<&'static str>,
     /// Whole stdout inside.
     inside: &'static str,

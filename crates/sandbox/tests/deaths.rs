@@ -64,7 +64,8 @@ fn end_of_a_stopped_supervisor_ends_the_tasks() {
     }
 }
 
-/// Set in the worker that [`death_of_the_worker_ends_the_tasks`] starts: the regime.
+/// Environment variable of the worker that [`death_of_the_worker_ends_the_tasks`] starts, with the
+/// regime.
 const WORKER: &str = "AGENIX_SANDBOX_TEST_WORKER";
 
 #[test]
@@ -80,7 +81,7 @@ fn death_of_the_worker_ends_the_tasks() {
         let ready = stdout.lines().map(Result::unwrap).find(|line| line.ends_with("ready"));
         assert!(ready.is_some(), "{regime:?}");
         worker.kill().unwrap();
-        // The tasks hold the stderr of the worker, so its end is the end of all of them.
+        // The tasks hold the stderr of the worker, so the end of stderr is the end of all tasks.
         let mut text = String::new();
         worker.stderr.take().unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "", "{regime:?}");

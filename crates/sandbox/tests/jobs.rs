@@ -34,7 +34,7 @@ fn task_runs_with_its_arguments_and_a_small_environment() {
 fn task_has_three_descriptors_and_no_more() {
     let mut sandbox = TestSandbox::reader();
     let listed = sandbox.job(&["/bin/ls", "/proc/self/fd"]).stdout;
-    // The fourth is the directory that ls lists.
+    // The fourth descriptor is the directory that ls lists.
     assert_eq!(listed, "0\n1\n2\n3\n");
 }
 
@@ -222,7 +222,8 @@ fn end_of_the_supervisor_ends_its_tasks() {
         let running = sandbox.start_task(&["/bin/sh", "-c", script], |_| {}).unwrap();
         let support::TestSandbox { supervisor, scratch: _scratch, .. } = sandbox;
         supervisor.end().unwrap();
-        // Each process holds the pipes of its output, so their end is the end of all of them.
+        // Each process holds the pipes of its output, so the end of the pipes is the end of all
+        // processes.
         running.output_ends();
     }
 }
@@ -233,7 +234,7 @@ fn descriptors_of_the_worker_do_not_reach_a_task() {
     rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
     for mut sandbox in [TestSandbox::reader(), TestSandbox::subreaper()] {
         let count = "my $n = 0; for (0 .. 255) { open(my $f, '>&=', $_) and $n++ } print $n";
-        // perl itself opens none. The three are stdin, stdout and stderr.
+        // perl itself opens no descriptor. The three descriptors are stdin, stdout and stderr.
         assert_eq!(sandbox.job(&["/usr/bin/perl", "-e", count]).stdout, "3");
     }
 }

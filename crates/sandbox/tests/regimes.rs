@@ -245,7 +245,8 @@ fn probe_finds_what_this_machine_enforces() {
 
 #[test]
 fn machine_without_user_namespaces_is_found_out() {
-    // In a user namespace that may have no further ones, as a user that is not root in it.
+    // The test runs in a user namespace that may have no further ones, as a user that is not root
+    // there.
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "sh", "-c"]);
     unshare.arg("echo 0 > /proc/sys/user/max_user_namespaces && exec \"$@\"").arg("sh");
@@ -256,7 +257,8 @@ fn machine_without_user_namespaces_is_found_out() {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// Set in the process that [`machine_without_user_namespaces_is_found_out`] starts.
+/// Environment variable of the process that [`machine_without_user_namespaces_is_found_out`]
+/// starts.
 const INSIDE: &str = "AGENIX_SANDBOX_TEST_INSIDE";
 
 #[test]

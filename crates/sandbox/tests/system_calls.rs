@@ -131,7 +131,7 @@ fn call_of_the_32_bit_interface_ends_the_task() {
     fs::write(&written, program_with_a_32_bit_call()).unwrap();
     support::install(&written, &program);
     let outside = Command::new(&program).status().unwrap();
-    // A kernel without the 32-bit interface ends it by SIGSEGV.
+    // A kernel without the 32-bit interface ends the program by SIGSEGV.
     assert!(matches!((outside.code(), outside.signal()), (Some(42), _) | (_, Some(11))), "{outside:?}");
     let profile = || Profile { read: vec![dir.path().to_str().unwrap().into()], ..Profile::reader() };
     for regime in [Regime::Namespaces, Regime::Subreaper] {

@@ -8,7 +8,7 @@
 //! [`SEND_TIMEOUT`], and fails.
 //!
 //! The worker starts the process itself with the [`Command`] of [`prepare`], because it may have to
-//! register its children. [`Supervisor`] does all that for callers without such rules.
+//! register its children. [`Supervisor`] starts the process for callers without such rules.
 
 mod connection;
 mod supervisor;
@@ -82,7 +82,7 @@ pub struct Settings {
     pub regime: Regime,
     /// User of the tasks. `None` for the user of the worker, which must not be root.
     pub user: Option<User>,
-    /// Control group of the supervisor and its tasks. Its limits are those of the profile.
+    /// Control group of the supervisor and its tasks, with the limits of the profile.
     pub control_group: Option<Arc<ControlGroup>>,
     /// Mechanisms to do without, for tests.
     pub without: BTreeSet<Mechanism>,

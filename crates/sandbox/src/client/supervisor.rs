@@ -22,14 +22,15 @@ use crate::{
 /// Time that a supervisor has to end after its connection is closed, before it is killed.
 const END_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// Supervisor with its process, for callers that do one thing after the other. The drop ends it.
+/// Supervisor with its process, for callers that do one thing after the other. The drop ends the
+/// supervisor.
 #[derive(Debug)]
 pub struct Supervisor {
     process: Child,
     commands: Commands,
     replies: Replies,
     report: Report,
-    /// Removed after the end of the process.
+    /// Control group, which is removed after the end of the process.
     _control_group: Option<Arc<ControlGroup>>,
     /// Ends of tasks that arrived while the caller waited for something else.
     ended: Vec<TaskExit>,

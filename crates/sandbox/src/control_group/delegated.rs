@@ -1,4 +1,5 @@
-//! Delegation: decides whether the control group of this process belongs to it, and claims it.
+//! Delegation: decides whether the control group of this process is delegated to the process, and
+//! claims the group.
 
 use std::{
     fs, io,
@@ -117,7 +118,7 @@ fn check_owner(processes: &[u32]) -> io::Result<()> {
     }
 }
 
-/// Removes groups of workers that have ended without removing them. One of them may have had the
+/// Removes groups of workers that have ended without removing them. Such a worker may have had the
 /// process id of this worker.
 fn remove_abandoned(group: &Path) {
     for entry in fs::read_dir(group).into_iter().flatten().flatten() {

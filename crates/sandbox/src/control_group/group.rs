@@ -8,7 +8,8 @@ use std::{
 
 use super::ControlGroups;
 
-/// Control group of one supervisor or job. The drop ends its processes, and removes it.
+/// Control group of one supervisor or job. The drop ends the processes of the group, and removes
+/// the group.
 #[derive(Debug)]
 pub struct ControlGroup {
     path: PathBuf,

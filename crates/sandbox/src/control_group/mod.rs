@@ -96,7 +96,7 @@ impl Groups {
 
 impl Drop for Groups {
     fn drop(&mut self) {
-        // The next worker in this group removes what has processes that have not ended yet.
+        // The next worker in this group removes the groups whose processes have not ended yet.
         self.remove_abandoned();
     }
 }

@@ -10,8 +10,8 @@ use crate::{
     setup::Setup,
 };
 
-/// Moves this process to its control group, if it gets one. Its stdout is the entrance of the
-/// group, and then `/dev/null`.
+/// Moves this process to its control group, if it gets one. The stdout of this process is the
+/// entrance of the group, and then `/dev/null`.
 pub(crate) fn join(setup: &Setup) -> Result<(), StepFault> {
     if setup.control_group.is_none() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Interpreters: further files that the kernel executes to run a program. These are the dynamic
-//! loader of an ELF file, and the interpreter in the first line of a script.
+//! Interpreters: further files that the kernel executes to run a program, namely the dynamic loader
+//! of an ELF file, and the interpreter in the first line of a script.
 
 use std::{
     ffi::OsStr,
@@ -72,7 +72,7 @@ fn of_first_line(line: &[u8]) -> Vec<PathBuf> {
 }
 
 /// Returns the loader of a 64-bit little-endian ELF file that starts with `start`. `read` reads the
-/// file at an offset. Other files have none.
+/// file at an offset. Other files have no loader.
 fn loader_of(start: &[u8], read: impl Fn(&mut [u8], u64) -> io::Result<()>) -> io::Result<Option<PathBuf>> {
     /// Program header of the path of the loader (`PT_INTERP`).
     const INTERPRETER: u64 = 3;

@@ -25,7 +25,7 @@ const FIRST_WITH_TRUNCATE: ABI = ABI::V3;
 /// First version that scopes signals.
 const FIRST_WITH_SIGNALS: ABI = ABI::V6;
 
-/// Programs, libraries and data of the system that every task reads. Absent ones are skipped.
+/// Programs, libraries and data of the system that every task reads. Absent files are skipped.
 const SYSTEM: [&str; 20] = [
     "/usr",
     "/bin",
@@ -57,9 +57,9 @@ const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 /// Files that the tasks of a profile may use.
 #[derive(Debug)]
 pub(crate) struct PermittedFiles {
-    /// Paths to read. Each has to exist.
+    /// Paths to read, each of which has to exist.
     pub(crate) read: Vec<PathBuf>,
-    /// Paths to read and write. Each has to exist.
+    /// Paths to read and write, each of which has to exist.
     pub(crate) write: Vec<PathBuf>,
     /// True if `/proc` shows only processes of the sandbox, so that tasks may read it.
     pub(crate) has_own_proc: bool,
@@ -101,7 +101,7 @@ impl Landlock {
     }
 
     /// Restricts this thread to the files of a profile, and to signals and abstract sockets of its
-    /// domain. Threads and processes that it starts inherit the domain.
+    /// domain. Threads and processes that this thread starts inherit the domain.
     pub(crate) fn restrict_files(self, files: &PermittedFiles) -> Result<(), StepFault> {
         let mut ruleset = hard().handle_access(AccessFs::from_all(self.rights)).map_err(fault)?;
         if !files.has_network && !AccessNet::from_all(self.rights).is_empty() {
@@ -161,7 +161,7 @@ impl Landlock {
         }
     }
 
-    /// Returns the rights to change files. Devices and sockets are not among them.
+    /// Returns the rights to change files, except devices and sockets.
     fn write(self) -> BitFlags<AccessFs> {
         let withheld = AccessFs::MakeChar
             | AccessFs::MakeBlock

@@ -28,7 +28,8 @@ pub(crate) fn set(limits: &ResourceLimits, regime: Regime, has_control_group: bo
         return Err(StepFault::new(Step::Limits, detail));
     }
     let both = |value| Rlimit { current: Some(value), maximum: Some(value) };
-    // The count is of the user in this user namespace, which other processes share without one.
+    // The kernel counts the processes of the user in this user namespace. Without a user namespace
+    // of each supervisor, other processes of the user count, too.
     let processes = match regime {
         Regime::Namespaces => both(limits.processes),
         Regime::Subreaper if has_control_group => getrlimit(Resource::Nproc),

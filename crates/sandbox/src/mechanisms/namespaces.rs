@@ -1,5 +1,5 @@
-//! Namespaces: user, mount, PID, network and IPC. They work without privileges where the system
-//! allows user namespaces.
+//! Namespaces: user, mount, PID, network and IPC. Namespaces work without privileges where the
+//! system allows user namespaces.
 
 use std::{fs, path::Path};
 
@@ -20,8 +20,8 @@ use crate::{
 pub(crate) const REMEDY: &str = "allow user namespaces for the worker: an AppArmor profile with 'userns,', \
     sysctl user.max_user_namespaces above 0, or a container that permits unshare(2)";
 
-/// Moves this process to namespaces of its own. Its next child is PID 1 of the PID namespace, and
-/// keeps the capability to mount through exec(2). This process must have one thread.
+/// Moves this process to namespaces of its own. The next child of this process is PID 1 of the PID
+/// namespace, and keeps the capability to mount through exec(2). This process must have one thread.
 pub(crate) fn enter(has_network: bool) -> Result<(), StepFault> {
     let refused = |what: &str, error: std::io::Error| {
         let mut fault = StepFault::of(Step::Namespaces, what, error);
@@ -55,7 +55,7 @@ pub(crate) fn enter(has_network: bool) -> Result<(), StepFault> {
 
 /// Mounts the scratch file system with its bounds over `scratch`, and `/proc` of the PID namespace.
 /// Returns false if the system refuses a `/proc`, as in a container with a masked one. Tasks then
-/// get none.
+/// get no `/proc`.
 pub(crate) fn mount_scratch_and_proc(scratch: &Path, limits: &ResourceLimits) -> Result<bool, StepFault> {
     let refused = |what: &str, error: Errno| {
         let mut fault = StepFault::of(Step::Mounts, what, error);
@@ -70,7 +70,7 @@ pub(crate) fn mount_scratch_and_proc(scratch: &Path, limits: &ResourceLimits) ->
         // The root directory is an inode as well.
         limits.scratch_inodes.saturating_add(1)
     ));
-    // Without execution, not even a dynamic loader can map a program from there.
+    // Without execution, not even a dynamic loader can map a program from the scratch.
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount(c"tmpfs", scratch, c"tmpfs", flags, options.as_deref())
         .map_err(|error| refused(&format!("mount the scratch '{}'", scratch.display()), error))?;

@@ -1,4 +1,5 @@
-//! Scratch directory: the only directory that every task can write. It is empty between jobs.
+//! Scratch directory: the only directory that every task can write. The directory is empty between
+//! jobs.
 
 use std::{
     fs::{self, DirEntry, Permissions},
@@ -16,11 +17,11 @@ use crate::fault::{Step, StepFault};
 
 /// Bytes of a block of [`MetadataExt::blocks`].
 const BLOCK_BYTES: u64 = 512;
-/// Permissions of its user to everything, and of others to nothing.
+/// Permissions of the directory: its user may do everything, and others may do nothing.
 const MODE: u32 = 0o700;
 
 /// Checks that `scratch` is an empty directory of this user. A supervisor deletes all that is in
-/// it, so a wrong setting must not name a directory with content.
+/// the directory, so a wrong setting must not name a directory with content.
 pub(crate) fn check(scratch: &Path) -> Result<(), StepFault> {
     let refused =
         |detail: &str| Err(StepFault::new(Step::Scratch, format!("'{}' {detail}", scratch.display())));

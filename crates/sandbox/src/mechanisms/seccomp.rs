@@ -59,7 +59,7 @@ fn filters(has_network: bool) -> Result<[(Rules, i32); 2], BackendError> {
     }
     #[cfg(target_arch = "x86_64")]
     for number in OF_X32 {
-        // Also without the bit: kernels before 5.4 accept it as well.
+        // The number without the bit is denied, too: kernels before 5.4 accept it as well.
         deny(&mut denied, number, Vec::new());
     }
     deny(&mut denied, libc::SYS_socket, socket_rules(has_network)?);
@@ -81,7 +81,7 @@ fn filters(has_network: bool) -> Result<[(Rules, i32); 2], BackendError> {
     // later jobs inherit, has the same user.
     let other_process = rule([(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)])?;
     deny(&mut denied, libc::SYS_prlimit64, vec![other_process]);
-    // The filter cannot see the flags of clone3. Without it, C libraries use clone.
+    // The filter cannot see the flags of clone3. Without clone3, C libraries use clone.
     let mut absent = Rules::new();
     deny(&mut absent, libc::SYS_clone3, Vec::new());
     Ok([(absent, libc::ENOSYS), (denied, libc::EPERM)])

@@ -186,7 +186,7 @@ fn unix_sockets(targets: &Targets) -> io::Result<Vec<(&'static str, bool)>> {
     Ok(vec![
         ("connects to a Unix socket", UnixStream::connect(&targets.socket).is_err()),
         ("opens a Unix socket", UnixDatagram::unbound().is_err()),
-        // Each of the two could send to other sockets by their paths.
+        // Each socket of the pair could send to other sockets by their paths.
         ("opens a pair of Unix datagram sockets", UnixDatagram::pair().is_err()),
     ])
 }
@@ -280,7 +280,8 @@ fn are_threads_bounded(most: u64, has_control_group: bool) -> bool {
     if has_control_group {
         return is_thread_refused(most);
     }
-    // More than a machine has of one user is not tried, because the limit may be relative to that.
+    // The probe does not try more threads than one user has on a machine, because the limit may be
+    // relative to the threads of the user.
     const TRIED: u64 = 100_000;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nproc).maximum;
     let Some(limit) = limit.filter(|&limit| limit >= most && limit < TRIED) else { return false };
@@ -288,7 +289,8 @@ fn are_threads_bounded(most: u64, has_control_group: bool) -> bool {
     limit > most || is_thread_refused(limit)
 }
 
-/// Starts up to `limit` threads beside the present one. Returns true if the system refuses one.
+/// Starts up to `limit` threads beside the present one. Returns true if the system refuses a
+/// thread.
 fn is_thread_refused(limit: u64) -> bool {
     let (sender, receiver) = mpsc::channel::<()>();
     let receiver = Arc::new(Mutex::new(receiver));

@@ -37,12 +37,12 @@ use crate::{
     setup::{ATTEMPT_ARGUMENT, Mechanism, Regime, SUPERVISOR_ARGUMENT},
 };
 
-/// Answer of a machine.
+/// Result of the probe of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// Regime to use. `None` if no supervisor can start.
     pub regime: Option<Regime>,
-    /// Properties of the profile `reader` in that regime.
+    /// Properties of the profile `reader` in the regime.
     pub report: Report,
 }
 
@@ -214,7 +214,8 @@ fn reachable(executable: &Path, dir: &Path, user: Option<User>) -> io::Result<Pa
     Ok(copy)
 }
 
-/// Runs the attacks as a task. Returns their results, and a pipe that a daemon of the task holds.
+/// Runs the attacks as a task. Returns the results of the attacks, and a pipe that a daemon of the
+/// task holds.
 fn attempts_in(
     supervisor: &mut Supervisor,
     program: String,
@@ -241,7 +242,7 @@ fn attempts_in(
     Ok((attempts, held))
 }
 
-/// Runs a task that takes more memory than `limit`. The kernel has to kill it.
+/// Runs a task that takes more memory than `limit`. The kernel has to kill the task.
 fn memory_attempt(
     supervisor: &mut Supervisor,
     program: String,

@@ -145,7 +145,7 @@ impl<M: Message> Channel<M> {
         Ok(Some((message, descriptors)))
     }
 
-    /// Receives once, and waits for that. Returns false at the end of the connection.
+    /// Receives once, and waits for the bytes. Returns false at the end of the connection.
     pub(crate) fn fill(&mut self) -> Result<bool, ReceiveError> {
         self.receive_once(RecvFlags::CMSG_CLOEXEC)
     }
@@ -165,7 +165,7 @@ impl<M: Message> Channel<M> {
             recvmsg(&self.socket, &mut into, &mut ancillary, flags)
         });
         let received = match received {
-            // The peer is gone with messages of ours unread.
+            // The peer is gone, and has left messages of this process unread.
             Err(Errno::CONNRESET) => return Ok(false),
             received => received.map_err(io::Error::from)?,
         };

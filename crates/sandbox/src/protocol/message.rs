@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{fault::StepFault, report::Report};
 
-/// Maximum bytes of a request. It holds the arguments and the environment of a task, which Linux
-/// bounds to a quarter of the stack, and their escapes.
+/// Maximum bytes of a request. A request holds the arguments and the environment of a task, which
+/// Linux bounds to a quarter of the stack, and their escapes.
 pub const MAX_REQUEST_BYTES: usize = 8 << 20;
 /// Maximum bytes of a reply. The worker does not trust a supervisor with more of its memory.
 pub const MAX_REPLY_BYTES: usize = 64 << 10;

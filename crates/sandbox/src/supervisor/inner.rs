@@ -34,7 +34,7 @@ use crate::{
     },
 };
 
-/// Stack of the thread of a job. It bounds the address space that the supervisor needs.
+/// Stack of the thread of a job, which bounds the address space that the supervisor needs.
 const JOB_STACK_BYTES: usize = 512 << 10;
 
 /// Runs until the worker closes the connection, or the supervisor retires.
@@ -50,7 +50,7 @@ pub(super) fn run(connection: &OwnedFd) -> Result<(), StepFault> {
     send(channel.socket(), &SupervisorReply::Ready(report), &[])
         .map_err(|error| StepFault::of(Step::Protocol, "report", error))?;
     let served = serve(&mut channel, &sandbox);
-    // Also after an error: nothing outlives the supervisor.
+    // All processes end also after an error: nothing outlives the supervisor.
     processes::end_all()?;
     served
 }
@@ -118,7 +118,8 @@ fn confine(setup: Setup) -> Result<(Sandbox, Report), StepFault> {
     Ok((Sandbox { setup, scratch, landlock, parent }, report))
 }
 
-/// Restricts files if the kernel has Landlock. Without Landlock, the report lacks its properties.
+/// Restricts files if the kernel has Landlock. Without Landlock, the report lacks the properties of
+/// Landlock.
 fn restrict_files(setup: &Setup, scratch: &Path, has_own_proc: bool) -> Result<Option<Landlock>, StepFault> {
     let landlock = Landlock::of_kernel().filter(|_| !setup.without.contains(&Mechanism::Landlock));
     let Some(landlock) = landlock else { return Ok(None) };

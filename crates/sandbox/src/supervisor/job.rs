@@ -1,10 +1,10 @@
-//! Jobs of a supervisor. The thread that serves them restricts itself to their programs.
+//! Jobs of a supervisor. The thread that serves a job restricts itself to the programs of the job.
 //!
-//! A thread of its own is needed, because a domain of Landlock never becomes wider, and other jobs
+//! A separate thread is needed, because a domain of Landlock never becomes wider, and other jobs
 //! have other programs. A new supervisor for each job would cost far more. Tasks of the job are in
 //! the same domain as the thread, so Landlock alone would let them signal the thread. As PID 1 of a
-//! namespace, the supervisor is immune to such signals. As a subreaper, it is not, but its outer
-//! process is, and then ends the job.
+//! namespace, the supervisor is immune to such signals. As a subreaper, the supervisor is not
+//! immune, but its outer process is, and then ends the job.
 
 use std::{
     io,
@@ -30,7 +30,8 @@ use crate::{
     supervisor::{processes::Tasks, sandbox::Sandbox, task},
 };
 
-/// Interval between two looks for orphans that have ended. Nothing announces their end.
+/// Interval between two looks for orphans that have ended, because nothing announces the end of an
+/// orphan.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Maximum delay of the reply to the start of the last task, so that the end of a short task needs
@@ -171,7 +172,7 @@ impl JobServer<'_> {
         }
     }
 
-    /// Receives what has arrived. Returns false if that is nothing.
+    /// Receives what has arrived. Returns false if nothing has arrived.
     fn fill_now(&mut self) -> Result<bool, StepFault> {
         match self.channel.try_fill() {
             Err(ReceiveError::System(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
@@ -226,7 +227,7 @@ impl JobServer<'_> {
     fn watch(&mut self, task: u32, pid: Pid) -> Result<(), StepFault> {
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => self.exits.push((task, pidfd)),
-            // The regular look finds its end, a little later.
+            // The regular look finds the end of the task, a little later.
             Err(Errno::MFILE | Errno::NFILE) => {}
             Err(error) => return Err(StepFault::of(Step::Exec, "watch the task", error)),
         }

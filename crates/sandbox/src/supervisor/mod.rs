@@ -1,11 +1,12 @@
-//! Supervisor: a process that confines itself, and starts the tasks of untrusted jobs. It is the
-//! executable of the worker, started again with [`SUPERVISOR_ARGUMENT`].
+//! Supervisor: a process that confines itself, and starts the tasks of untrusted jobs. A supervisor
+//! is the executable of the worker, started again with [`SUPERVISOR_ARGUMENT`].
 //!
-//! A supervisor is two processes. The outer one creates the namespaces, or becomes a child
-//! subreaper, and is out of reach of every task. The inner one confines itself, serves the protocol
-//! and starts the tasks. When the inner process ends for any reason, or the worker closes the
-//! connection or ends, the outer one ends everything that is left. It holds the connection until
-//! then, so the worker sees its end only when no process of the sandbox is left.
+//! A supervisor is two processes. The outer process creates the namespaces, or becomes a child
+//! subreaper, and is out of reach of every task. The inner process confines itself, serves the
+//! protocol and starts the tasks. When the inner process ends for any reason, or the worker closes
+//! the connection or ends, the outer process ends everything that is left. The outer process holds
+//! the connection until then, so the worker sees the end of the connection only when no process of
+//! the sandbox is left.
 
 mod inner;
 mod job;
@@ -37,7 +38,7 @@ pub fn is_requested(arguments: impl IntoIterator<Item = OsString>) -> bool {
     arguments.into_iter().nth(1).is_some_and(|argument| argument == SUPERVISOR_ARGUMENT)
 }
 
-/// Runs the supervisor until its end. Its stdin is the connection to the worker.
+/// Runs the supervisor until its end. The stdin of the supervisor is the connection to the worker.
 #[must_use]
 pub fn main() -> ExitCode {
     let role = std::env::args_os().nth(2);

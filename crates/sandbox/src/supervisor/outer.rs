@@ -35,7 +35,7 @@ pub(super) fn run(connection: &OwnedFd) -> Result<(), StepFault> {
     privileges::protect()?;
     let mut inner = start_inner()?;
     let watched = watch(connection, &inner);
-    // In a PID namespace, this ends all its processes.
+    // In a PID namespace, the call ends all processes of the namespace.
     let _has_ended = inner.kill();
     let status =
         inner.wait().map_err(|error| StepFault::of(Step::Clean, "wait for the supervisor", error))?;

@@ -13,11 +13,11 @@ use crate::{
     protocol::{ResourceUsage, TaskExit, TaskSignal},
 };
 
-/// Kills all processes that this process may signal, and waits until none is left. Returns them in
-/// the order of their end.
+/// Kills all processes that this process may signal, and waits until none is left. Returns the
+/// processes in the order of their end.
 ///
 /// The caller is PID 1 of its namespace, or Landlock restricts its signals to its descendants. The
-/// kernel signals all of them at once, so no process escapes by starting others.
+/// kernel signals all descendants at once, so no process escapes by starting others.
 pub(super) fn end_all() -> Result<Vec<(i32, Reaped)>, StepFault> {
     let mut ended = Vec::new();
     // Without a child there is no process, because orphans become children of the caller. The

@@ -19,7 +19,8 @@ use crate::{
 pub(super) struct Sandbox {
     pub(super) setup: Setup,
     pub(super) scratch: PathBuf,
-    /// Landlock for the programs of a job. `None` if any program may be executed, or without it.
+    /// Landlock for the programs of a job. `None` without Landlock, or if any program may be
+    /// executed.
     pub(super) landlock: Option<Landlock>,
     /// The outer process, as a descriptor that becomes readable at its end. `None` with a PID
     /// namespace, because the kernel then ends this process with the outer one, and all tasks with

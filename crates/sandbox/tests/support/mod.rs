@@ -67,7 +67,7 @@ pub(crate) fn executable() -> &'static Path {
     })
 }
 
-/// Puts a copy of `program` at `place`. A process of its own writes the copy. A descriptor for
+/// Puts a copy of `program` at `place`. A separate process writes the copy. A descriptor for
 /// writing in this process would reach children of other threads, and nobody could execute the
 /// copy.
 pub(crate) fn install(program: &Path, place: &Path) {
@@ -131,7 +131,7 @@ impl TestSandbox {
         Self::start(Profile::reader(), Regime::Namespaces).unwrap()
     }
 
-    /// Starts a supervisor without namespaces. The bound of the scratch directory needs them.
+    /// Starts a supervisor without namespaces. The bound of the scratch directory needs namespaces.
     pub(crate) fn subreaper() -> Self {
         Self::start(without_disk_limit(Profile::reader()), Regime::Subreaper).unwrap()
     }
