@@ -3,13 +3,15 @@
 
 use std::{io, mem::MaybeUninit, os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration};
 
-/// Ended child of this process, and what it and the children that it waited for used.
+/// Ended child of this process, and the use of the machine by the child and the children that the
+/// child waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reaped {
     /// Exit status of the child.
     pub status: ExitStatus,
-    /// Largest resident set of one of these processes. `None` if it is not above the peak of this
-    /// process, because the kernel counts the memory of this process as the child's until exec(2).
+    /// Largest resident set of one of these processes. `None` if the set is not above the peak of
+    /// this process, because the kernel counts the memory of this process as the child's until
+    /// exec(2).
     pub peak_memory_bytes: Option<u64>,
     /// Processor time in user mode.
     pub user: Duration,
@@ -118,7 +120,7 @@ mod tests {
 
     #[test]
     fn reap_any_waits_only_if_it_is_asked_to() {
-        // Children of other tests are children of the same process, so this one runs alone.
+        // Children of other tests are children of the same process, so this test runs alone.
         let name = "reaped::tests::reap_any_in_a_process_of_its_own";
         let mut own = Command::new(std::env::current_exe().unwrap());
         let own = own.args(["--exact", name]).env(OWN_PROCESS, "1");

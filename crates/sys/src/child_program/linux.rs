@@ -2,7 +2,8 @@
 //! this process, whose starting thread waits until the child has executed its program.
 //!
 //! `posix_spawn(3)` of glibc does the same, but makes a hundred system calls more: it maps a stack
-//! for each child, and resets each of the 64 signals. It has neither limits nor control groups.
+//! for each child, and resets each of the 64 signals. The function has neither limits nor control
+//! groups.
 
 use std::{
     ffi::{CStr, CString, OsStr, OsString},
@@ -35,7 +36,7 @@ struct Steps<'s> {
     args: &'s [*const libc::c_char],
     env: &'s [*const libc::c_char],
     cwd: Option<&'s CStr>,
-    /// Descriptors that become stdin, stdout and stderr. Each is at least `FIRST_OTHER`.
+    /// Descriptors that become stdin, stdout and stderr. Each descriptor is at least `FIRST_OTHER`.
     stdio: Vec<RawFd>,
     data_limit: Option<libc::rlimit>,
     control_group: Option<RawFd>,
@@ -158,7 +159,7 @@ extern "C" fn take(steps: *mut libc::c_void) -> libc::c_int {
 }
 
 impl Steps<'_> {
-    /// Takes the steps. Returns only if one has failed, whose error is in `errno`.
+    /// Takes the steps. Returns only if a step has failed, whose error is in `errno`.
     #[allow(unsafe_code)]
     fn take(&self) {
         // SAFETY: all pointers are valid during the calls. The calls change only the child, whose
@@ -183,7 +184,8 @@ impl Steps<'_> {
                 }
             }
             if !self.inherits_files {
-                // Before the steps that may hang. A kernel without the call closes at execve(2).
+                // The call is before the steps that may hang. A kernel without the call closes the
+                // files at execve(2).
                 libc::syscall(libc::SYS_close_range, FIRST_OTHER, libc::c_uint::MAX, 0);
             }
             if let Some(cwd) = self.cwd

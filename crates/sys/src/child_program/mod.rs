@@ -26,9 +26,9 @@ use portable::start;
 /// that this process ignores, without SIGPIPE.
 #[derive(Debug)]
 pub struct ChildProgram<'p> {
-    /// Path of the program. A relative one is relative to `cwd`. `PATH` is not searched.
+    /// Path of the program. A relative path is relative to `cwd`. `PATH` is not searched.
     pub program: &'p Path,
-    /// Arguments of the program. The first one is its name.
+    /// Arguments of the program. The first argument is the name of the program.
     pub args: Vec<&'p OsStr>,
     /// All environment variables of the program.
     pub env: &'p BTreeMap<OsString, OsString>,
@@ -42,10 +42,10 @@ pub struct ChildProgram<'p> {
     /// File `cgroup.procs` of the control group that the child joins before it can start others.
     #[cfg(target_os = "linux")]
     pub control_group: Option<File>,
-    /// True if the child inherits every descriptor without close-on-exec. Otherwise it closes its
-    /// copies of all descriptors but stdin, stdout and stderr before it executes the program: an
-    /// execve(2) that hangs would hold the pipes of other children open. Linux before 5.9 does not
-    /// close them. On other systems the child always inherits.
+    /// True if the child inherits every descriptor without close-on-exec. Otherwise the child
+    /// closes its copies of all descriptors but stdin, stdout and stderr before it executes the
+    /// program: an execve(2) that hangs would hold the pipes of other children open. Linux before
+    /// 5.9 does not close these copies. On other systems the child always inherits.
     #[cfg(target_os = "linux")]
     pub inherits_files: bool,
 }

@@ -86,7 +86,7 @@ fn errors_of_the_child_are_those_of_the_start() {
     elsewhere.cwd = Some("/no/such".into());
     assert_eq!(code(elsewhere), Some(libc::ENOENT));
     let mut long = ChildProgram::new(Path::new("/bin/sh"), &env, stdio());
-    // Above the limits of Linux and of macOS.
+    // The argument exceeds the limits of Linux and of macOS.
     let argument = "x".repeat(4 << 20);
     long.args = vec![OsStr::new("sh"), OsStr::new(&argument)];
     assert_eq!(code(long), Some(libc::E2BIG));
@@ -110,7 +110,7 @@ fn program_is_relative_to_the_working_directory() {
 fn streams_may_be_each_other() {
     use std::os::fd::{AsRawFd, FromRawFd};
 
-    // A process of its own, because the test replaces descriptors that the process uses.
+    // The test runs in a separate process, because it replaces descriptors that the process uses.
     const OWN_PROCESS: &str = "AGENIX_SYS_TEST_OF_STREAMS";
     if std::env::var_os(OWN_PROCESS).is_none() {
         let name = "child_program::tests::streams_may_be_each_other";
@@ -217,7 +217,7 @@ fn child_that_hangs_before_its_program_holds_nothing_of_others() {
     fs::copy("/bin/true", &program).unwrap();
     let (mut from_other, other) = io::pipe().unwrap();
     fcntl_setfl(&from_other, OFlags::NONBLOCK).unwrap();
-    // Its execve(2) waits for the end of the lease.
+    // The execve(2) of the child waits for the end of the lease.
     let leased = Lease::take(&program);
     let (env, program) = (path(), &program);
     std::thread::scope(|scope| {
@@ -242,8 +242,8 @@ struct Lease(File);
 #[cfg(target_os = "linux")]
 impl Lease {
     fn take(file: &Path) -> Self {
-        // The kernel signals the wait of the other process, by default with a signal that ends
-        // this.
+        // The kernel signals the wait of the other process, by default with a signal that ends this
+        // process.
         let file = File::open(file).unwrap();
         crate::control(&file, crate::F_SETSIG, libc::SIGURG).unwrap();
         crate::control(&file, libc::F_SETLEASE, libc::F_WRLCK).unwrap();
