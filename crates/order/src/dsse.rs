@@ -13,7 +13,7 @@ use crate::{
     order::{APPROVAL_TYPE, ORDER_TYPE, Order},
 };
 
-/// Maximum number of signatures of an envelope. A worker tries each of them with its keys.
+/// Maximum number of signatures of an envelope. A worker tries each signature with its keys.
 const MAX_SIGNATURES: usize = 16;
 /// Bytes of a signature of Ed25519.
 const SIGNATURE_BYTES: usize = 64;
@@ -35,7 +35,7 @@ pub fn pae(payload_type: &str, payload: &[u8]) -> Vec<u8> {
 /// Envelope: a payload, its type, and signatures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
-    /// Type of the payload. The signatures cover it.
+    /// Type of the payload, which the signatures cover.
     pub payload_type: String,
     /// Bytes that the signatures cover.
     pub payload: Vec<u8>,
@@ -59,7 +59,7 @@ pub enum SignatureKind {
     /// payload type of orders.
     Order,
     /// The signer agrees that the plan of another signer runs, and lends it no rights. The
-    /// signature covers the payload type of approvals, so it is none of an order.
+    /// signature covers the payload type of approvals, so it is no signature of an order.
     Approval,
 }
 

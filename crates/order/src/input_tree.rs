@@ -14,7 +14,7 @@ pub const PROOF_FIELD: &str = "$proof";
 
 /// Prefix of the bytes that give the hash of a leaf.
 const LEAF: u8 = 0;
-/// Prefix of the bytes that give the hash of a node. Because of it, no node passes for a leaf.
+/// Prefix of the bytes that give the hash of a node, so that no node passes for a leaf.
 const NODE: u8 = 1;
 /// Maximum number of steps of a proof.
 const MAX_STEPS: usize = 64;

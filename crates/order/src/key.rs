@@ -19,7 +19,7 @@ const PRIVATE_PREFIX: &str = "agenix-ed25519-private:";
 /// PKCS#8 of a seed (RFC 8410): everything before the seed.
 const PKCS8_HEAD: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
 
-/// Public key. Its text is `ed25519:` and the base64 of its 32 bytes.
+/// Public key. The text of a key is `ed25519:` and the base64 of its 32 bytes.
 ///
 /// ```
 /// use agenix_order::PublicKey;
@@ -119,7 +119,7 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// Private key. Its line is `agenix-ed25519-private:` and the base64 of its PKCS#8.
+/// Private key. The line of a key is `agenix-ed25519-private:` and the base64 of its PKCS#8.
 pub struct SigningKey {
     pair: Ed25519KeyPair,
     seed: [u8; KEY_BYTES],
@@ -136,7 +136,7 @@ impl SigningKey {
     ///
     /// # Errors
     ///
-    /// Returns [`InvalidKey`] for another text. It never quotes the text.
+    /// Returns [`InvalidKey`] for another text. The error never quotes the text.
     pub fn parse(line: &str) -> Result<Self, InvalidKey> {
         let encoded = line.trim().strip_prefix(PRIVATE_PREFIX);
         let encoded = encoded.ok_or(InvalidKey::Damaged("it is not the line of a private key"))?;

@@ -11,7 +11,7 @@ use crate::{error::Unacceptable, order::Terms};
 /// a worker may go back.
 const REMEMBERED_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Uses of the serials that are remembered. Its text has a line for each use.
+/// Uses of the serials that are remembered. The text of the log has a line for each use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SerialLog {
     serials: BTreeMap<String, UsedSerial>,

@@ -101,7 +101,7 @@ pub struct TaskIdentity {
     pub input_sha256: String,
 }
 
-/// Command of a task, and the conditions of its run. Values of the environment are not part of it.
+/// Command of a task, and the conditions of its run, without the values of the environment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskRun {

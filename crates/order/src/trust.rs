@@ -55,7 +55,8 @@ pub struct Signer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustFile {
     signers: BTreeMap<String, Signer>,
-    /// Keys of all signers with the names of their owners. A revoked key stays, for its reason.
+    /// Keys of all signers with the names of their owners. A revoked key stays, so that a refusal
+    /// can name the signer.
     pub(crate) keys: Vec<NamedKey>,
     /// Keys of workers, which sign provenance.
     worker_keys: Vec<NamedKey>,

@@ -13,7 +13,7 @@ use crate::{
     trust::{Grant, TrustFile},
 };
 
-/// Order whose signatures were checked. Its terms are checked for each attempt.
+/// Order whose signatures were checked, and whose terms are checked for each attempt.
 #[derive(Debug, Clone)]
 pub struct Opened {
     order: Arc<Order>,
@@ -75,7 +75,7 @@ fn joined(names: &BTreeSet<String>) -> String {
 }
 
 impl Opened {
-    /// Returns the order. Its terms may not hold.
+    /// Returns the order, whose terms may not hold.
     pub fn order(&self) -> &Order {
         &self.order
     }
