@@ -80,7 +80,7 @@ impl Policy {
     }
 }
 
-/// Returns the examples of the library. They are meant for a policy that reads the working
+/// Returns the examples of the library. The examples are meant for a policy that reads the working
 /// directory, and writes the directory `out` in it.
 #[must_use]
 pub fn library_examples() -> Vec<Example> {

@@ -1,9 +1,9 @@
 //! Policies: which tools a plan may run, with which arguments, files and variables.
 //!
-//! A policy is a closed world. It lists tools, the options of each tool, and the types of all
-//! values; everything else is refused. The strictest decision wins: refuse over ask over allow.
-//! The crate reads no file and runs no program. It judges text, so a symbolic link or a fault in a
-//! grammar deceives it; the sandbox of the worker enforces the same limits in the kernel.
+//! A policy lists tools, the options of each tool, and the types of all values, and refuses
+//! everything else. The strictest decision wins: refuse over ask over allow. The crate reads no
+//! file and runs no program. The crate judges text, so a symbolic link or a fault in a grammar
+//! deceives the crate. The sandbox of the worker enforces the same limits in the kernel.
 //!
 //! ```
 //! use agenix_policy::{Decision, Policy};

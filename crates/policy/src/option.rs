@@ -17,7 +17,7 @@ pub(crate) struct OptionGrammar {
 pub(crate) enum OptionValues {
     /// None: the option is a flag.
     None,
-    /// One value for each type. The first one may be attached: `-k2`, `--lines=2`.
+    /// One value for each type. The first value may be attached: `-k2`, `--lines=2`.
     Required(Vec<ValueType>),
     /// One value, which only `=` can attach: `--color=auto`.
     Attached(ValueType),

@@ -1,15 +1,15 @@
 //! Rules for paths: the directories below which tasks may read and write.
 //!
-//! The rules judge the text of a path. Symbolic links do not exist for them, so the sandbox of the
-//! worker has to enforce the same directories.
+//! The rules judge the text of a path. Symbolic links do not exist for the rules, so the sandbox of
+//! the worker has to enforce the same directories.
 
 use serde::Deserialize;
 
 /// Root that stands for the whole working directory of a task without `cwd`.
 const WORKING_DIRECTORY: &str = ".";
 
-/// Directories of a policy, as in the file. A relative one is in the working directory of a task
-/// without `cwd`.
+/// Directories of a policy, as in the file. A relative directory is in the working directory of a
+/// task without `cwd`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Paths {

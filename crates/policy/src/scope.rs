@@ -115,7 +115,7 @@ impl<'p> Scope<'p> {
             let reason = format!("the input in '{}' may name any file", value.shown());
             return Err(Fault::new(reason, "give the input the type path or name in the plan"));
         }
-        // The directory of the file has to be allowed. A file in it is below it.
+        // The directory of the file has to be allowed, because a file is below its directory.
         let directory_access = if access == Access::WritePrefix { Access::Write } else { access };
         match (beginning, value.prefix.rsplit_once('/')) {
             (Some(InputType::Path { under }), _) => self.path(directory_access, under)?,

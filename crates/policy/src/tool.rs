@@ -44,7 +44,7 @@ pub(crate) struct Tool {
     pub(crate) class: Option<Class>,
     pub(crate) ask: bool,
     pub(crate) env: BTreeMap<String, ValueType>,
-    /// Names of the secrets that its variables may have.
+    /// Names of the secrets that variables of the tool may have.
     pub(crate) secrets: Vec<String>,
     pub(crate) grammar: Grammar,
     pub(crate) ok: Vec<Vec<String>>,

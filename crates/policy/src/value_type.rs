@@ -40,7 +40,7 @@ pub(crate) enum ValueType {
     Jq,
     /// Description of a time for GNU date, without a time zone file.
     Date,
-    /// Letters, digits, `_`, `.`, `-` and `:`. The first one is a letter, a digit or `_`.
+    /// Letters, digits, `_`, `.`, `-` and `:`. The first character is a letter, a digit or `_`.
     Name,
     /// One of these words.
     Enum(Vec<String>),
