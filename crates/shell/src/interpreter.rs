@@ -191,7 +191,7 @@ pub(crate) enum NextWord {
 }
 
 impl Interpreter {
-    /// Returns true if `program` is the name of this one.
+    /// Returns true if `program` is the name of this interpreter.
     pub(crate) fn has_name(&self, program: &str) -> bool {
         self.names.contains(&program)
     }

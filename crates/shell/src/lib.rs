@@ -1,8 +1,8 @@
 //! Compiles a shell pipeline to the tasks of a plan: `sort {} | uniq -c` becomes two tasks with
 //! arguments and a pipe between them.
 //!
-//! A construct that a plan can express is translated with its POSIX meaning. Others, such as
-//! variables, globs, `$(…)`, `&&` and loops, are refused with their position and an alternative.
+//! A construct that a plan can express is translated with its POSIX meaning. Other constructs, such
+//! as variables, globs, `$(…)`, `&&` and loops, are refused with their position and an alternative.
 //! The crate expands nothing, reads no file, and runs no shell.
 //!
 //! ```

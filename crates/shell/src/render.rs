@@ -8,7 +8,7 @@ use agenix_protocol::{
 };
 
 /// Returns a line for a shell with the meaning of the tasks, if each of them streams into the next.
-/// It is the inverse of [`crate::compile`].
+/// The function is the inverse of [`crate::compile`].
 pub fn render(tasks: &[Task]) -> String {
     tasks.iter().map(command).collect::<Vec<_>>().join(" | ")
 }
