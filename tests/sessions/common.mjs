@@ -1,4 +1,5 @@
-// What the Node sessions share: named steps, comparison, a relay that counts connections, and the documents.
+// Shared parts of the Node sessions: named steps, comparison, a relay that counts connections, and
+// the documents.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';

@@ -144,7 +144,7 @@ await run(`${name}, RESP${protocol}`, [
     same(Number(await client.zscore('scores', 'b')), 2.5);
     same(await client.zscore('scores', 'nobody'), null);
     same(await client.zcard('scores'), 4);
-    // Flat in RESP2, pairs in RESP3.
+    // The answer is flat in RESP2, and has pairs in RESP3.
     const flat = (answer) => answer.flat().map(String);
     same(flat(await client.zrange('scores', 0, -1, 'WITHSCORES')), ['a', '1', 'b', '2.5', 'c', '3.25', 'd', '4']);
     same(flat(await client.zrange('scores', 0, 0, 'REV', 'WITHSCORES')), ['d', '4']);

@@ -1,5 +1,6 @@
-// A session of the MCP client of the TypeScript SDK with `agx mcp`: 1,000 inputs with progress, pages of results, a cancelled
-// action, and a resource. The SDK checks each result against the output schema of its tool.
+// A session of the MCP client of the TypeScript SDK with `agx mcp`: 1,000 inputs with progress,
+// pages of results, a cancelled action, and a resource. The SDK checks each result against the
+// output schema of its tool.
 
 import { strict as assert } from "node:assert";
 import { createRequire } from "node:module";

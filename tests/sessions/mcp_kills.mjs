@@ -1,4 +1,5 @@
-// A session of the MCP client of the TypeScript SDK during which agq, agw and agx are killed. The task goes on under its id.
+// A session of the MCP client of the TypeScript SDK during which agq, agw and agx are killed. The
+// task goes on under its id.
 //
 // The test kills agq and agw when this program writes `running`, and answers with a line.
 

@@ -1,5 +1,5 @@
-// Follows a job and a queue as the JavaScript client of the Open Job Spec does: fetch, and lines of text by hand.
-// Prints one line for each event, and ends with 1 at the first difference.
+// Follows a job and a queue as the JavaScript client of the Open Job Spec does: fetch, and lines of
+// text by hand. Prints one line for each event, and ends with 1 at the first difference.
 import assert from "node:assert/strict";
 
 const url = process.env.AGQ_URL;
@@ -82,7 +82,7 @@ for (const event of seen.filter((event) => event.event !== "job.enqueued")) {
   assert.deepEqual(value, event, "the queue tells the same");
 }
 await queue.return();
-// Whoever comes back gets what was missed, and whoever comes late the end.
+// A client that comes back gets the missed events, and a client that comes late gets the end.
 const missed = [];
 for await (const event of events(await open(`job:${job.id}`, { "Last-Event-ID": seen.at(-2).id }))) missed.push(event);
 assert.deepEqual(missed, [seen.at(-1)]);

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Lab, port::unused_port};
 
-/// A running agq. The drop kills it.
+/// A running agq, which the drop kills.
 pub struct Agq {
     child: Child,
     port: u16,
@@ -72,7 +72,7 @@ impl Agq {
         self.child.try_wait().expect("a child can be waited for")
     }
 
-    /// Stops agq with SIGSTOP. Its connections stay open.
+    /// Stops agq with SIGSTOP. The connections of agq stay open.
     pub fn suspend(&self) {
         signal(&self.child, Signal::STOP);
     }

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::{Agq, Lab, agq::signal, eventually};
 
-/// A running agw. The drop kills it.
+/// A running agw, which the drop kills.
 pub struct Agw {
     child: Child,
     log: PathBuf,

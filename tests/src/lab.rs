@@ -179,7 +179,7 @@ impl Lab {
 }
 
 impl Ran {
-    /// Checks the exit code. Panics with the output if it is not `code`.
+    /// Checks the exit code. Panics with the output if the exit code is not `code`.
     #[track_caller]
     pub fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.out, self.err);

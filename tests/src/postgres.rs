@@ -26,7 +26,7 @@ pub const SHARED: &str = "AGENIX_POSTGRES";
 /// simulate such crashes.
 pub const FOR_TESTS: [&str; 3] = ["fsync=off", "max_connections=300", "shared_buffers=64MB"];
 
-/// A running cluster. The drop stops it.
+/// A running cluster, which the drop stops.
 pub struct Postgres {
     server: Option<Child>,
     dir: TempDir,
@@ -53,8 +53,8 @@ impl Postgres {
         bins.collect::<Vec<_>>().into_iter().find(is_whole)
     }
 
-    /// Creates and starts a cluster with these settings. Clients connect by a socket in its
-    /// directory.
+    /// Creates and starts a cluster with these settings. Clients connect by a socket in the
+    /// directory of the cluster.
     pub fn start(settings: &[&str]) -> Self {
         Self::start_at(settings, None, None)
     }

@@ -1,5 +1,6 @@
-//! TCP proxy in front of agq that simulates a bad network. It cuts connections at any byte, delays
-//! or strands them, and redirects new ones. It never loses or changes bytes of a live connection.
+//! TCP proxy in front of agq that simulates a bad network. The proxy cuts connections at any byte,
+//! delays or strands them, and redirects new ones. The proxy never loses or changes bytes of a live
+//! connection.
 
 use std::{
     io::{Read, Write},

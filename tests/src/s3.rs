@@ -49,7 +49,7 @@ impl S3 {
             .with_variable("AWS_SECRET_ACCESS_KEY", SECRET)
     }
 
-    /// Stops the server. Its objects stay.
+    /// Stops the server. The objects stay.
     pub fn stop(&mut self) {
         self.server.kill().expect("a child can be killed");
         self.server.wait().expect("a child can be waited for");

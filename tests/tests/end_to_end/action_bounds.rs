@@ -212,7 +212,7 @@ fn map_and_large_submission_wait_for_room_in_a_full_queue() {
     eventually(says, || fs::read_to_string(&stderr).unwrap().contains(says).then_some(()));
     let _agw = lab.agw(&agq, "w1", &[]);
     assert_eq!(Ran::from(child.wait_with_output().unwrap()).expect(0).out, "x\n".repeat(100));
-    // The first of its chunks has more inputs than the queue takes.
+    // The first chunk of the inputs has more inputs than the queue takes.
     bound(1000);
     lab.file("inputs", &"x\n".repeat(2500));
     lab.agx(&agq, &["action", "submit", "p", "--lines", "inputs", "--wait"]).expect(0);

@@ -77,7 +77,7 @@ fn agent_sees_its_own_work_and_people_see_whose_it_is() {
     }
     assert_eq!(two.ask("JOBS.SEARCH"), "*1");
     assert_ne!(two.bulk(), job_id);
-    // People see all of it.
+    // People see all objects of agents.
     let mut alice = with_key(&agq, "c");
     assert_eq!(bulk(&mut alice, "ACTION.STATUS of-one")["owner"], "agent:one");
     submit(&mut alice, "of-alice");

@@ -76,7 +76,7 @@ fn up_is_spoken_to_until_down() {
     drop(again);
 }
 
-/// File systems of macOS refuse such a name.
+/// File systems of macOS refuse a name in another encoding.
 #[cfg(target_os = "linux")]
 #[test]
 fn up_and_profiles_work_below_a_directory_in_any_encoding() {

@@ -181,7 +181,7 @@ fn backup_has_every_large_output_and_one_that_is_incomplete_is_refused() {
     let restored = agq_does(&lab, &restore).expect(0);
     assert!(restored.out.contains("1 large outputs") && restored.out.contains("start agq"), "{restored:?}");
     agq_does(&other, &["check", "data"]).expect(0);
-    // An export has it, too.
+    // An export has the large output, too.
     let export = agq_does(&other, &["export", "--from", "data", "all.jsonl"]).expect(0);
     assert!(export.out.contains("wrote all.jsonl.blobs: 1 large outputs"), "{export:?}");
     agq_does(&other, &["import", "--to", "again", "all.jsonl"]).expect(0);

@@ -205,7 +205,7 @@ fn agq_starts_while_its_bucket_is_away_and_uses_it_when_it_is_there() {
     assert_counts(&lab, &agq, "a", "40000");
     eventually("the bucket works", || (ask(&agq, "/health")["large_outputs"] == "ok").then_some(()));
     assert!(log().contains("the bucket can be reached again"), "{}", log());
-    // It goes away again, and a read finds out.
+    // The bucket goes away again, and a read finds out.
     s3.stop();
     assert_ne!(lab.agx(&agq, &["action", "results", "a"]).code, 0);
     eventually("agq notices", || (ask(&agq, "/ready")["large_outputs"] == "unavailable").then_some(()));
@@ -230,7 +230,7 @@ fn refusal(lab: &Lab, args: &[&str]) -> String {
     text.lines().last().unwrap_or_default().to_owned()
 }
 
-/// Starts a server that has one reply to all requests. Returns its URL.
+/// Starts a server that has one reply to all requests, and returns its URL.
 fn server_with_one_reply(status: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

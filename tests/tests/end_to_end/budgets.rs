@@ -59,7 +59,7 @@ fn budget_refuses_what_does_not_fit_and_shows_what_is_used() {
         alice.ask(r#"PLAN.SUBMIT '{"plan_id":"slow","tasks":[{"task_number":1,"command":"true"}]}'"#),
         "+OK plan_id=slow"
     );
-    // Its jobs could use more processor time than the budget has.
+    // The jobs of the plan could use more processor time than the budget has.
     assert_eq!(alice.ask(&action("b", "slow", 1)), "-BUDGET too small: cpu_secs 3600 wanted, at most 100");
     let refused = alice.ask(&plan("q", "true"));
     assert!(refused.starts_with("-BUDGET used up: plans 2 of 2, next at 20"), "{refused}");

@@ -1,5 +1,5 @@
-//! A job goes only to a worker with the capabilities that it needs. Until there is one, the job
-//! waits and reports the missing capabilities.
+//! A job goes only to a worker with the capabilities that it needs. Until there is such a worker,
+//! the job waits and reports the missing capabilities.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 

@@ -8,7 +8,7 @@ use rcgen::{
 /// A CA with a certificate file in the lab.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    /// Path of its certificate.
+    /// Path of the certificate of the CA.
     pub(crate) file: String,
 }
 

@@ -75,7 +75,7 @@ fn endless_map_ends_with_the_halt_of_its_action() {
 #[test]
 fn halt_percentage_counts_all_inputs_and_not_those_submitted_so_far() {
     let lab = Lab::on_files();
-    // Many more than agx submits ahead.
+    // The inputs are many more than agx submits ahead.
     lab.file("inputs", &(1..=30_000).map(|number| format!("{number}\n")).collect::<String>());
     for halt in ["soon,done=1%", "soon,success=1%"] {
         let args = ["-j", "2", "-a", "inputs", "--halt", halt, "--", "echo"];

@@ -1,5 +1,5 @@
 //! agq replies to the commands that it shares with Redis as Redis 7 does. The scripts in
-//! tests/scripts run on both.
+//! tests/scripts run on both servers.
 
 mod script;
 pub(crate) mod wire;
@@ -56,7 +56,7 @@ fn every_script_is_played() {
     assert!(scripts.iter().eq(SCRIPTS), "{scripts:?}");
 }
 
-/// A redis-server of this test. The drop kills it.
+/// A redis-server of this test, which the drop kills.
 struct Redis {
     child: Child,
     socket: PathBuf,

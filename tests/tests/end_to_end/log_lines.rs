@@ -14,7 +14,7 @@ use e2e::{Lab, Proxy, eventually};
 const REASON: &str = "no\n2026-01-31T08:00:00.000000Z  INFO forged: all is well\u{1b}[2J\u{9b}2J\u{202e}";
 const SHOWN: &str = r"no\n2026-01-31T08:00:00.000000Z  INFO forged: all is well\x1b[2J\u009b2J\u202e";
 
-/// Starts a server that answers everything with an error. Returns its address.
+/// Starts a server that answers everything with an error, and returns its address.
 fn hostile_server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

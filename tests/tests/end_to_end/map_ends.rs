@@ -9,8 +9,8 @@ use std::{
 use e2e::{Lab, Ran, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Returns an `agx map` command without a running agq. Its directory for temporary files is `tmp`
-/// of the lab.
+/// Returns an `agx map` command without a running agq, with `tmp` of the lab as the directory for
+/// temporary files.
 fn map(lab: &Lab, args: &[&str]) -> Command {
     let tmp = lab.path().join("tmp");
     std::fs::create_dir_all(&tmp).unwrap();

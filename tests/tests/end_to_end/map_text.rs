@@ -2,7 +2,8 @@
 
 use e2e::{Lab, Ran};
 
-/// Runs `agx map` without a running agq. Its directory for temporary files is `tmp` of the lab.
+/// Runs `agx map` without a running agq, with `tmp` of the lab as the directory for temporary
+/// files.
 fn mapped(lab: &Lab, args: &[&str]) -> Ran {
     let tmp = lab.path().join("tmp");
     std::fs::create_dir_all(&tmp).unwrap();

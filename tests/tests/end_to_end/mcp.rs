@@ -246,7 +246,7 @@ impl Drop for Background<'_> {
         for entry in home.flatten() {
             let name = entry.file_name();
             if name.to_string_lossy().starts_with("mcp-") {
-                // They may have ended already.
+                // agq and the worker may have ended already.
                 let _ended = self.0.command("agx").arg("down").arg(name).output();
             }
         }

@@ -14,7 +14,7 @@ use crate::{clients::found, running::RunningCommand};
 /// Scenarios that do not apply, with reasons.
 const NOT_APPLICABLE: &str = "tests/sessions/mcp_conformance.yaml";
 
-/// Server with the fixtures. The drop kills it.
+/// Server with the fixtures, which the drop kills.
 struct FixtureServer {
     running: RunningCommand,
     url: String,

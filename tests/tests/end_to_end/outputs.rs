@@ -236,7 +236,8 @@ fn map_without_a_server_needs_no_disk_for_outputs_that_it_has_printed() {
     assert!(ran.out == sh(&lab, "for n in 1 2 3 4 5; do seq $n 200000; done"));
 }
 
-/// Claims the next job. Returns its stdout, and how a worker names `file` if it gives it away.
+/// Claims the next job. Returns the key for an upload of its stdout, and `file` as a worker names
+/// the file to agq.
 #[cfg(target_os = "linux")]
 async fn claimed(connection: &mut Connection, file: &File) -> (UploadKey, OpenFile) {
     let claimed = connection.claim(&["ready".parse().unwrap()], 1, BlockingWait::Forever).await.unwrap();

@@ -88,7 +88,7 @@ struct Session<'l> {
     lab: &'l Lab,
     bash: Child,
     /// Directory for scripts, their output and temporary files, outside the directory of the page,
-    /// because a command of the page may list that.
+    /// because a command of the page may list its directory.
     aside: TempDir,
     count: usize,
     /// Replacements for the ports 6380 and 6381, which other programs may use.

@@ -127,7 +127,7 @@ fn result_says_what_was_enforced_and_what_was_left() {
     let report = &job["task_results"][0]["sandbox"];
     assert_eq!((&report["profile"], &report["strays"]), (&"reader".into(), &1.into()), "{report}");
     assert!(report["scratch_bytes"].as_u64().unwrap() > 0 && report["enforced"]["files_read"].is_string());
-    // Which of the two it is depends on the control group of this test.
+    // The control group of this test decides whether the property is missing or enforced.
     let has_memory = |held: &str| report[held]["limits_memory"].is_string();
     assert!(has_memory("missing") != has_memory("enforced") && report["denied"].is_null(), "{report}");
     let next = sandboxed.run("b", &["ls"], "ls -A; echo end");

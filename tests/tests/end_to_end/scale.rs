@@ -18,7 +18,7 @@ const UP: &str = "i=0; while [ $i -lt $AGX_SCALE_COUNT ]; do i=$((i+1)); n=$(($(
 const DOWN: &str = "echo \"$AGX_SCALE_WORKER_ID on $AGX_SCALE_WORKER_HOST\" >> ended; \
     kill $(sed -n ${AGX_SCALE_WORKER_ID#worker-}p pids)";
 
-/// Autoscaler under test. The drop ends it and the workers that it has started.
+/// Autoscaler under test. The drop ends the autoscaler and the workers that it has started.
 struct Autoscaler<'l>(Child, &'l Lab);
 
 impl<'l> Autoscaler<'l> {
@@ -46,7 +46,7 @@ impl<'l> Autoscaler<'l> {
 
 impl Drop for Autoscaler<'_> {
     fn drop(&mut self) {
-        // All of them may have ended already.
+        // The autoscaler and its workers may have ended already.
         let _ended = self.0.kill();
         let _ended = self.0.wait();
         let pids = fs::read_to_string(self.1.path().join("pids")).unwrap_or_default();

@@ -100,7 +100,7 @@ fn secret_reaches_its_task_and_nothing_that_others_can_read() {
         let expected: &[&str] = if secret == TOKEN { &["token"] } else { &[] };
         assert_eq!(files, expected, "{secret}");
     }
-    // The search finds what is there.
+    // The search finds text that is there.
     assert!(!files_with(&lab.path().join("data"), b"got *** and ***").is_empty());
 }
 
@@ -181,7 +181,7 @@ fn sandboxed_task_gets_the_secret_that_its_profile_permits() {
     let result = &status["task_results"][0];
     assert_eq!(result["stdout"], "same\n***\n", "{status}");
     assert!(result["stderr"].as_str().unwrap().contains("token: Permission denied"), "{status}");
-    // Another variable may not be set there.
+    // The profile of the sandbox does not permit another variable.
     submit(&lab, &agq, "b", &json!({}), &shell(&lab, "true"));
     let error = ended(&lab, &agq, "b")["error"].as_str().unwrap().to_owned();
     assert!(error.contains("the profile 'reader' does not permit"), "{error}");

@@ -87,7 +87,7 @@ fn signal(pid: i32, signal: Signal) {
 }
 
 /// Submits an action of one job that records the id of its process, and runs until it is killed, or
-/// until the file `go` exists. Returns the id.
+/// until the file `go` exists. Returns the id of the process.
 fn waiting_job(lab: &Lab, agq: &Agq) -> i32 {
     let script = "echo $$ > pid; until [ -e go ]; do sleep 0.02; done; echo done";
     lab.submit_plan(agq, &plan("wait", "sh", &["-c", script]));
@@ -155,7 +155,8 @@ fn tasks_end_if_the_leader_of_the_session_is_killed() {
     eventually("its task is ended", || is_gone(task).then_some(()));
 }
 
-/// The kernel shows such a worker the session 0, as under `unshare --pid --fork`.
+/// The kernel shows the session 0 to a worker whose leader is outside its PID namespace, as under
+/// `unshare --pid --fork`.
 #[test]
 fn worker_runs_jobs_if_the_leader_of_its_session_is_outside_its_pid_namespace() {
     let lab = Lab::on_files();

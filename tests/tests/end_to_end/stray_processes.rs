@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::support::{ended, plan, process_of};
 
-/// Ways to start a process that outlives its parent. The last one has no mark of its job.
+/// Ways to start a process that outlives its parent. The last way leaves no mark of the job.
 const WAYS: [&str; 5] = ["setsid", "setsid -f", "setsid nohup", "env -i setsid", "env -i setsid -f"];
 
 /// Returns a script that starts processes in all [`WAYS`], and writes their ids to files that begin
@@ -24,7 +24,7 @@ fn leaves_behind(name: &str) -> String {
         let pid = format!("{name}.{number}");
         script += &format!("{way} sh -c 'trap : TERM HUP; echo $$ > {pid}; exec sleep 1000' &\n");
     }
-    // Its child starts again when it ends, without a mark of the job.
+    // The shell of setsid starts its child again without a mark of the job when the child ends.
     let pid = format!("{name}.{}", WAYS.len());
     script += &format!(
         "setsid sh -c 'while :; do env -i sh -c \"echo \\$\\$ > {pid}; exec sleep 1000\"; done' &\n\

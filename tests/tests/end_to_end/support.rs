@@ -51,7 +51,7 @@ impl RawConnection {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
 
-    /// Reads one line of a reply, and returns it without the line end.
+    /// Reads one line of a reply, and returns the line without its end.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.stream.read_line(&mut line).unwrap();
@@ -101,8 +101,8 @@ impl RawConnection {
     }
 }
 
-/// Returns an `agx map` command without a running agq. Its directory for temporary files is `tmp`
-/// of the lab.
+/// Returns an `agx map` command without a running agq, with `tmp` of the lab as the directory for
+/// temporary files.
 pub(crate) fn map(lab: &Lab, args: &[&str]) -> Command {
     let tmp = lab.path().join("tmp");
     std::fs::create_dir_all(&tmp).expect("a directory of the lab can be created");

@@ -215,7 +215,7 @@ impl<'l> TopProcess<'l> {
 
 impl Drop for TopProcess<'_> {
     fn drop(&mut self) {
-        // The terminal closes, and agx ends. It may have ended already.
+        // The terminal closes, and agx ends, unless it has ended already.
         let _ended = self.script.kill();
         let _ended = self.script.wait();
     }

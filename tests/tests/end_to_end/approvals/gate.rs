@@ -109,7 +109,7 @@ fn approval_of_one_plan_leaves_the_jobs_of_another_alone() {
     assert_eq!(taken, "-ERR Action already exists with other content: x");
     assert_eq!(asked.job_of("x")["state"], "staged");
 
-    // A batch of the Open Job Spec has jobs of both.
+    // A batch of the Open Job Spec has jobs of both plans.
     let job = |plan: &str| json!({"type": format!("plan.{plan}"), "args": [{}], "options": {"queue": "q"}});
     let batch = asked.ojs(&robot(), "jobs/batch", &json!({"jobs": [job("good"), job("evil")]}));
     let states: Vec<_> = batch["jobs"].as_array().unwrap().iter().map(|job| job["state"].clone()).collect();

@@ -19,7 +19,7 @@ pub(super) struct AttackConditions {
 /// Evidence that an attack succeeds outside a sandbox.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Outside {
-    /// stdout of the last task contains this.
+    /// stdout of the last task contains this text.
     Prints(&'static str),
     /// The files of the target differ.
     Changes,
@@ -34,7 +34,7 @@ pub(super) enum Stopped {
     Ends(i32, &'static str),
     /// The last task has this exit code. Its stdout has no meaning.
     EndsWithCode(i32),
-    /// stdout of the last task lacks this.
+    /// stdout of the last task lacks this text.
     Lacks(&'static str),
     /// This sandbox does not stop the attack, as the text says. The attack is not tried.
     NotEnforced(&'static str),

@@ -4,7 +4,7 @@ use std::{fs::File, io::Write};
 
 use serde_json::json;
 
-/// Environment variable with the file of the report. Without it, there is none.
+/// Environment variable with the file of the report. Without the variable, there is no report.
 const REPORT: &str = "AGENIX_ATTACKS";
 
 /// Appends an attack. `outcome` is "stopped", or else a text for people.

@@ -122,7 +122,8 @@ impl Scene {
     /// Returns the file of `--config`.
     fn config(&self) -> String {
         let needs = if self.regime == SceneRegime::WithoutNamespaces { NEEDS_WITHOUT_NAMESPACES } else { "" };
-        // There, the kernel counts the processes of all jobs, and of other workers, together.
+        // Without namespaces, the kernel counts the processes of all jobs, and of other workers,
+        // together.
         let reader = match self.regime {
             SceneRegime::WithoutNamespaces => "limits = { processes = 1024 }",
             _ => "",

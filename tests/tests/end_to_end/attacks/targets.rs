@@ -23,7 +23,7 @@ pub(super) const SECRET: &str = "the-secret-of-the-owner";
 /// Files and sockets outside the sandbox. All files belong to the user of the tasks, so that the
 /// permissions of files stop nothing.
 pub(super) struct OutsideTargets {
-    /// Directory of everything.
+    /// Directory of all targets.
     pub(super) dir: PathBuf,
     user: Option<u32>,
     tcp: TcpListener,

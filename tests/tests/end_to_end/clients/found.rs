@@ -7,7 +7,7 @@ use std::{
 
 use e2e::Lab;
 
-/// Returns a program of that directory or of PATH. Prints a note if there is none.
+/// Returns a program of the directory or of PATH. Prints a note if there is no such program.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let answers = |program: &Path| {
         let run = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -20,7 +20,7 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// Returns a directory of libraries. Prints a note if there is none.
+/// Returns a directory of libraries. Prints a note if there is no such directory.
 pub(crate) fn library(name: &str) -> Option<PathBuf> {
     let found = Some(tools().join(name)).filter(|path| path.is_dir());
     if found.is_none() {

@@ -229,7 +229,7 @@ fn somebody_logs_in_sees_an_action_end_and_tries_a_dead_job_again() {
     assert!(browser.run("return document.querySelector('main b')", &json!([])).is_null());
     browser.picture("dashboard-job", (1280, 800), "light");
 
-    // Of a large output, it shows the beginning and the end, and offers the whole.
+    // Of a large output, the page shows the beginning and the end, and offers the whole.
     lab.submit_plan(&agq, &plan("long", "seq", &["150000"]));
     lab.submit_action(&agq, "long", "long", "[{}]");
     let jobs = lab.agx(&agq, &["job", "list", "long"]).expect(0).out;

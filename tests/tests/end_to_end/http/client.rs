@@ -1,4 +1,4 @@
-//! HTTP client of the tests. It writes requests itself, so that tests can send malformed ones.
+//! HTTP client of the tests, which writes requests itself, so that tests can send malformed ones.
 
 use std::{
     collections::BTreeMap,

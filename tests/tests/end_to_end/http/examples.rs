@@ -13,7 +13,7 @@ use super::client::Http;
 
 const KINDS: [(&str, &str); 2] = [("python3", "py"), ("node", "mjs")];
 
-/// Returns true if `program` is installed. Prints a note if it is not.
+/// Returns true if `program` is installed. Prints a note if `program` is missing.
 fn has(program: &str) -> bool {
     let is_there = Command::new(program).arg("--version").output().is_ok_and(|ran| ran.status.success());
     if !is_there {
@@ -34,7 +34,7 @@ fn example(lab: &Lab, agq: &Agq, program: &str, name: &str) -> Command {
     command
 }
 
-/// A worker of the examples. The drop kills it.
+/// A worker of the examples, which the drop kills.
 struct ExampleWorker {
     child: Child,
     output: PathBuf,

@@ -53,8 +53,8 @@ impl Wire {
         self.send_bytes(&bytes);
     }
 
-    /// Returns the next reply, or a word in angle brackets if none arrives. After that, no reply is
-    /// read any more.
+    /// Returns the next reply. If none arrives, returns a word in angle brackets, and reads no
+    /// further reply.
     pub(crate) fn reply(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if self.broken.is_none() {

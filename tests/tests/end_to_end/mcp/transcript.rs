@@ -1,5 +1,5 @@
 //! The session of docs/mcp.md: errors per host in 1,000 gzipped logs, with the calls of the page.
-//! Its results are those of the page, and take few tokens of a model.
+//! The results are those of the page, and take few tokens of a model.
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 

@@ -100,7 +100,7 @@ fn job_with_all_its_processes_does_not_keep_another_job_from_forking() {
         let job = sandboxed.lab.agx(&sandboxed.agq, &["logs", "a"]);
         job.out.trim().strip_prefix("[0] ")?.parse::<u32>().ok()
     });
-    // The supervisor has a part of the 16.
+    // The supervisor has a part of the 16 processes.
     assert!((8..16).contains(&forked), "{forked}");
     let other = sandboxed.run("b", &[], "for i in 1 2 3 4 5 6; do (:) & done; wait; echo done");
     assert_eq!(other["task_results"][0]["stdout"], "done\n", "{other}");
