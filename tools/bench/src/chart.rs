@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::row::{GoalVerdict, ResultRow};
 
 const WIDTH: f64 = 860.0;
-/// Horizontal range of the bars. Labels end to the left of it.
+/// Horizontal range of the bars. Labels end to the left of the range.
 const LEFT: f64 = 470.0;
 const RIGHT: f64 = 800.0;
 const LINE: f64 = 20.0;

@@ -55,9 +55,9 @@ pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<(
     slow_disk::run(bench, programs, &tools)
 }
 
-/// Returns the time for which a contender is measured in a round. It is a time and not a number of
-/// cycles, because syncs of some disks are so slow that peers which sync for each job would take
-/// minutes.
+/// Returns the time for which a contender is measured in a round. The measure is a time and not a
+/// number of cycles, because syncs of some disks are so slow that peers which sync for each job
+/// would take minutes.
 fn span(bench: &Bench) -> Duration {
     // pgbench supports whole seconds only.
     Duration::from_secs(if bench.is_quick { 1 } else { 2 })

@@ -34,7 +34,7 @@ const NOTE: &str = "cat FILE | tr a-z A-Z | wc -c; the files are in the page cac
     sequence: a task starts after the previous one has ended, and a file holds the data between them";
 
 pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
-    // Dropped last, because all contenders work in its directory.
+    // The lab is dropped last, because all contenders work in its directory.
     let lab = Lab::with_binaries(programs.bin.clone());
     let files = WordFiles::make(&lab, bench.scaled(100, 20))?;
     let agenix = RefCell::new(AgenixPipeline::start(&lab)?);

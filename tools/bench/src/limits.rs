@@ -1,5 +1,5 @@
-//! Section `limits`: measures the machine itself. It starts processes, syncs files, and sends a
-//! byte over loopback. These figures are upper bounds for the other sections.
+//! Section `limits`: measures the machine itself. The section starts processes, syncs files, and
+//! sends a byte over loopback. These figures are upper bounds for the other sections.
 
 use std::{
     fs::File,

@@ -16,7 +16,7 @@ use agenix_harness::{binaries, resp::Resp};
 use anyhow::{bail, ensure};
 use e2e::{Agq, Lab};
 
-/// Plan of all actions. No worker runs its jobs.
+/// Plan of all actions, whose jobs no worker runs.
 const PLAN: &str = r#"{"plan_id":"load","tasks":[{"task_number":1,"command":"true"}]}"#;
 /// All clients have one address, and send as fast as they can.
 pub(crate) const AGQ: [&str; 4] = ["--max-connections-per-ip", "0", "--max-commands-per-second", "0"];
@@ -38,7 +38,7 @@ pub(crate) fn run(inputs: usize) -> anyhow::Result<()> {
 
 /// An agq for one scenario, with the plan.
 struct LoadFixture {
-    // Dropped first, because it writes into the directory of the lab.
+    // agq is dropped first, because it writes into the directory of the lab.
     agq: Agq,
     lab: Lab,
 }

@@ -11,8 +11,8 @@ use agenix_harness::report::root;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-/// Programs and the argument that prints their version. Those in target/tools/bin come before those
-/// on PATH.
+/// Programs and the argument that prints their version. Programs in target/tools/bin come before
+/// programs on PATH.
 const PROGRAMS: [(&str, &str); 15] = [
     ("bash", "--version"),
     ("beanstalkd", "-v"),

@@ -36,7 +36,7 @@ impl Persistence {
     }
 }
 
-/// A redis-server on loopback with a password. It is killed when it is dropped.
+/// A redis-server on loopback with a password. The drop kills the server.
 pub(crate) struct RedisServer {
     child: Child,
     port: u16,
@@ -44,7 +44,7 @@ pub(crate) struct RedisServer {
 
 impl RedisServer {
     /// Starts `tools/bin/redis-server` with the password `key`, and its data in `directory`, which
-    /// is created. Waits until it listens.
+    /// is created. Waits until the server listens.
     pub(crate) fn start(
         tools: &Path,
         directory: &Path,
@@ -111,7 +111,8 @@ pub(crate) fn redis_benchmark(tools: &Path) -> Option<PathBuf> {
     beside.or_else(|| agenix_harness::tools::on_path("redis-benchmark"))
 }
 
-/// Returns a port on which no process listens. If another process takes it first, the server fails.
+/// Returns a port on which no process listens. If another process takes the port first, the server
+/// fails.
 fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

@@ -48,8 +48,8 @@ fn number(count: usize) -> f64 {
     count as f64
 }
 
-/// Returns a contender that replays figures of earlier runs in their order, the warm-up first. It
-/// is for a second row about the same runs.
+/// Returns a contender that replays figures of earlier runs in their order, the warm-up first. The
+/// contender is for a second row about the same runs.
 fn replay(figures: &[f64]) -> impl FnMut() -> anyhow::Result<f64> {
     let mut figures = figures.iter().copied().cycle();
     move || figures.next().context("there are no earlier figures")

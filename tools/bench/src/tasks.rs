@@ -59,7 +59,7 @@ struct TaskCounts {
 }
 
 pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
-    // Dropped last, because all contenders work in its directory.
+    // The workspace is dropped last, because all contenders work in its directory.
     let workspace = Workspace::new(&programs.bin)?;
     let agenix = Agenix::start(&workspace);
     let peers = Peers::start(bench, programs, &workspace);

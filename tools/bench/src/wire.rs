@@ -22,8 +22,8 @@ const CONNECTIONS: &str = "50";
 const BYTES: &str = "100";
 /// List that redis-benchmark pushes to and pops from.
 const LIST: &str = "mylist";
-/// Depth of the deeper pipeline. Each count is a multiple of it, because redis-benchmark sends
-/// whole pipelines.
+/// Depth of the deeper pipeline. Each count is a multiple of this depth, because redis-benchmark
+/// sends whole pipelines.
 const MAX_PIPELINE: usize = 16;
 /// Number of requests that warm up, and the least number of a round.
 const MIN_REQUESTS: usize = 3200;
@@ -98,8 +98,8 @@ fn comparison<'a>(load: &'a Load<'a>, servers: &'a [KeyServer]) -> ContenderComp
 struct KeyServer {
     name: &'static str,
     address: String,
-    // Exactly one of these is set. They are dropped before the lab, because they write into its
-    // directory.
+    // Exactly one of the following servers is set. The servers are dropped before the lab, because
+    // they write into the directory of the lab.
     _agq: Option<Agq>,
     _redis: Option<RedisServer>,
     lab: Lab,

@@ -277,7 +277,7 @@ impl<'a> FaultInjector<'a> {
         Ok(())
     }
 
-    /// Writes large values until one is not acknowledged. Returns the acknowledged ones.
+    /// Writes large values until one is not acknowledged. Returns the acknowledged values.
     fn fill(&mut self) -> Vec<KeyVersions> {
         self.filled += 1;
         let text = format!("1:{}", "x".repeat(FILLING_BYTES));

@@ -38,9 +38,9 @@ pub(super) struct Fleet<'a> {
 struct AgwProcess {
     child: Child,
     id: String,
-    /// True if its log can be written.
+    /// True if the log of the worker can be written.
     has_log: bool,
-    /// Time at which it is resumed, if it is suspended.
+    /// Time at which the worker is resumed, if it is suspended.
     suspended_until: Option<Instant>,
 }
 
@@ -86,14 +86,15 @@ impl<'a> Fleet<'a> {
         self.sandboxes.resume(None);
     }
 
-    /// Kills a process of a sandbox supervisor with SIGKILL. Returns false if there is none.
+    /// Kills a process of a sandbox supervisor with SIGKILL. Returns false if there is no such
+    /// process.
     pub(super) fn kill_supervisor(&mut self) -> bool {
         let workers = self.worker_ids();
         self.sandboxes.kill_one(&workers, &mut self.rng)
     }
 
     /// Suspends a process of a sandbox supervisor. [`Self::maintain`] resumes it after `duration`.
-    /// Returns false if there is none.
+    /// Returns false if there is no such process.
     pub(super) fn suspend_supervisor(&mut self, duration: Duration) -> bool {
         let workers = self.worker_ids();
         self.sandboxes.suspend_one(&workers, Instant::now() + duration, &mut self.rng)
@@ -131,7 +132,7 @@ impl<'a> Fleet<'a> {
         worker.suspended_until = Some(Instant::now() + duration);
     }
 
-    /// Kills an agx with SIGKILL. Returns false if there is none.
+    /// Kills an agx with SIGKILL. Returns false if there is no agx.
     pub(super) fn kill_client(&mut self) -> anyhow::Result<bool> {
         self.settle_clients()?;
         if self.clients.is_empty() {

@@ -1,5 +1,5 @@
 //! The ledger of everything that agq has acknowledged, and that clients have seen. All threads
-//! write to it.
+//! write to the ledger.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,7 +41,7 @@ pub(super) struct AcknowledgedAction {
     pub(super) inputs: Vec<String>,
     /// Status of each job when it was first seen as completed.
     pub(super) completed: BTreeMap<String, Value>,
-    /// True if no job of it is expected to change any more.
+    /// True if no job of the action is expected to change any more.
     pub(super) is_settled: bool,
 }
 
@@ -54,8 +54,8 @@ pub(super) enum Kind {
     List,
 }
 
-/// The versions 1, 2, 3 … of a key. All are written over one connection, because commands of
-/// different connections have no order.
+/// The versions 1, 2, 3 … of a key. All versions are written over one connection, because commands
+/// of different connections have no order.
 #[derive(Clone)]
 pub(super) struct KeyVersions {
     pub(super) key: String,

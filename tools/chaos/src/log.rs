@@ -13,7 +13,7 @@ use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 
 use super::pause;
 
-/// Replaces the log of agq until it is dropped.
+/// Replacement of the log of agq. The drop restores the log.
 pub(super) struct FailingLog {
     path: PathBuf,
     kept: PathBuf,

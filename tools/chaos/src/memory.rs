@@ -15,7 +15,7 @@ const STREAM_BYTES: usize = 256 * 1024 * 1024;
 const MAX_KIB: u64 = 128 * 1024;
 const LINE: &[u8; 64] = b"a line of text that is one of very many, as a log may have them\n";
 
-/// Feeds an `agx map` with its own agq and worker. Returns an error message if it fails.
+/// Feeds an `agx map` with its own agq and worker. Returns an error message if the map fails.
 pub(super) fn check(lab: &Lab) -> Option<String> {
     match peak(lab) {
         Ok(Some(kib)) if kib > MAX_KIB => {
@@ -45,7 +45,7 @@ fn peak(lab: &Lab) -> io::Result<Option<u64>> {
     Ok((output.status.success() && counted == STREAM_BYTES).then_some(kib))
 }
 
-/// Writes the stream. agx ends only after its stdin has, so its peak can still be read here.
+/// Writes the stream. agx ends only after its stdin has ended, so its peak can still be read here.
 fn feed(child: &mut Child) -> io::Result<u64> {
     let pid = child.id();
     let Some(mut stdin) = child.stdin.take() else { return Err(io::ErrorKind::BrokenPipe.into()) };

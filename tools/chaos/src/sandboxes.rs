@@ -53,7 +53,8 @@ impl WorkerSandboxes {
         self.config.as_ref()
     }
 
-    /// Kills a process of a random supervisor of these workers. Returns false if there is none.
+    /// Kills a process of a random supervisor of these workers. Returns false if there is no such
+    /// process.
     pub(super) fn kill_one(&mut self, workers: &[u32], rng: &mut Rng) -> bool {
         let found = supervisors_of(workers);
         let victim = rng.choice(&found);
@@ -61,7 +62,7 @@ impl WorkerSandboxes {
     }
 
     /// Suspends a process of a random supervisor of these workers until `until`. Returns false if
-    /// there is none.
+    /// there is no such process.
     pub(super) fn suspend_one(&mut self, workers: &[u32], until: Instant, rng: &mut Rng) -> bool {
         let found = supervisors_of(workers);
         let Some(&pid) = rng.choice(&found) else { return false };
@@ -73,7 +74,8 @@ impl WorkerSandboxes {
     pub(super) fn resume(&mut self, now: Option<Instant>) {
         let is_over = |(_, until): &(Pid, Instant)| now.is_none_or(|now| *until <= now);
         for (pid, _) in self.suspended.extract_if(.., |entry| is_over(entry)) {
-            // The process may have ended, and another one may have its id: it is not stopped.
+            // The process may have ended, and another process, which is not stopped, may have its
+            // id.
             let _has_ended = kill_process(pid, Signal::CONT);
         }
     }

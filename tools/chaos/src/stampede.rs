@@ -1,5 +1,5 @@
-//! Connects five hundred workers at once. Each logs in, registers, asks for a job, and disconnects
-//! with or without one.
+//! Connects five hundred workers at once. Each worker logs in, registers, asks for a job, and
+//! disconnects with or without one.
 
 use std::{io, thread};
 

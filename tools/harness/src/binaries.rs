@@ -22,8 +22,8 @@ pub fn build_fixtures() -> anyhow::Result<()> {
     must(build.args(["--features", "fixtures", "--bin", FIXTURES]))
 }
 
-/// Builds the programs without optimisation, and returns their directory. This is the fastest
-/// build: it shares all dependencies with xtask, and all crates with the tests.
+/// Builds the programs without optimisation, and returns their directory. The build is the fastest
+/// one, because it shares all dependencies with xtask, and all crates with the tests.
 pub fn build_debug() -> anyhow::Result<PathBuf> {
     let mut build = cargo(&["build", "--workspace", "--all-features", "--locked"]);
     must(build.args(PROGRAMS.iter().flat_map(|program| ["--bin", program])))?;

@@ -22,7 +22,7 @@ pub fn is_set_by_cargo(name: &OsStr) -> bool {
 }
 
 /// Replaces this process by the same command without the variables of cargo, if cargo started it.
-/// Does not return in that case.
+/// Returns if cargo has not started this process, or after an error.
 pub fn leave_cargo() -> anyhow::Result<()> {
     if std::env::var_os("CARGO_MANIFEST_DIR").is_none() {
         return Ok(());

@@ -15,8 +15,8 @@ use crate::{
     report::{RunReport, must},
 };
 
-/// Builds PGO-optimised programs for `target`, or for the host, and returns their directory.
-/// `work` runs the instrumented programs, whose directory is its argument. It does not run if a
+/// Builds PGO-optimised programs for `target`, or for the host, and returns their directory. `work`
+/// runs the instrumented programs, whose directory is its argument. `work` does not run if a
 /// profile of the same instrumented programs exists. Returns `None` if `llvm-profdata` is missing
 /// and cannot be installed.
 pub fn build(

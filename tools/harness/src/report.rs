@@ -14,8 +14,8 @@ use anyhow::{Context, bail};
 
 use crate::environment::is_set_by_cargo;
 
-/// Names a file to which a command that runs below another one appends what it has installed and
-/// skipped. The outer command shows these lines at its own end.
+/// Environment variable with the file to which a command that runs below another one appends what
+/// it has installed and skipped. The outer command shows these lines at its own end.
 const INNER_REPORT: &str = "AGENIX_INNER_REPORT";
 const INSTALLED: &str = "INSTALLED ";
 const SKIPPED: &str = "SKIPPED ";
@@ -29,7 +29,7 @@ pub struct RunReport {
 }
 
 impl RunReport {
-    /// Runs a step and records its time. Its error gets the name of the step.
+    /// Runs a step and records its time. An error gets the name of the step.
     pub fn step(
         &mut self,
         name: &str,
@@ -100,7 +100,7 @@ fn tell_outer(kind: &str, what: &str) {
     }
 }
 
-/// Runs a command and waits for its end. Its output is not captured.
+/// Runs a command and waits for its end. The output is not captured.
 ///
 /// # Errors
 ///
@@ -131,8 +131,8 @@ fn cargo_anywhere() -> Command {
     command
 }
 
-/// Returns the command that runs a program of `tools/`, which cargo builds if it has changed. It
-/// runs in the directory of this process, because `args` may have paths relative to it.
+/// Returns the command that runs a program of `tools/`, which cargo builds if it has changed. The
+/// program runs in the directory of this process, because `args` may have paths relative to it.
 pub fn tool<A: AsRef<OsStr>>(program: &str, args: &[A]) -> Command {
     let mut command = cargo_anywhere();
     command.args(["run", "--quiet", "--locked", "--bin", program, "--manifest-path"]);

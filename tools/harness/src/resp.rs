@@ -47,7 +47,7 @@ impl Resp {
         self.receive()
     }
 
-    /// Sends a command. Its reply follows those of earlier commands, and is read by
+    /// Sends a command, whose reply follows those of earlier commands, and is read by
     /// [`Resp::receive`].
     pub fn send(&mut self, command: &[&str]) -> io::Result<()> {
         let mut bytes = format!("*{}\r\n", command.len());

@@ -1,4 +1,4 @@
-//! Tools that the checks need besides the Rust toolchain. Missing ones are installed if that is
+//! Tools that the checks need besides the Rust toolchain. Missing tools are installed if that is
 //! allowed, and named in the report otherwise.
 
 mod clients;
@@ -44,7 +44,7 @@ pub fn cargo_tool(report: &mut RunReport, name: &str) -> anyhow::Result<()> {
 }
 
 /// Installs s3s-fs, a server with the interface of S3, into `bin` of the directory `tools` if it is
-/// missing. Returns true if it is there.
+/// missing. Returns true if the server is there.
 pub fn s3_server(report: &mut RunReport, tools: &Path) -> bool {
     let package = format!("{S3S_FS}@{S3S_FS_VERSION}");
     if succeeds(&tools.join("bin").join(S3S_FS), &["--version"]) {
@@ -72,13 +72,13 @@ pub fn postgres(report: &mut RunReport) -> Option<Postgres> {
     Postgres::programs().map(|_| Postgres::start(&FOR_TESTS))
 }
 
-/// Installs Chromium and its driver if they are missing. Returns true if they are there.
+/// Installs Chromium and its driver if they are missing. Returns true if both are there.
 pub fn browser(report: &mut RunReport) -> bool {
     debian_program(report, "chromedriver", "chromium-driver")
 }
 
-/// Installs pgbouncer if it is missing. Returns true if it is there. Debian installs the program in
-/// a directory that only the PATH of root has.
+/// Installs pgbouncer if it is missing. Returns true if pgbouncer is there. Debian installs the
+/// program in a directory that only the PATH of root has.
 pub fn pooler(report: &mut RunReport) -> bool {
     succeeds(Path::new("/usr/sbin/pgbouncer"), &["--version"])
         || debian_program(report, "pgbouncer", "pgbouncer")

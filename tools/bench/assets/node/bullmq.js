@@ -1,5 +1,6 @@
-// BullMQ with eight producers, and a worker with a concurrency of eight that completes jobs with results
-// of 1 KB. Eight workers with a concurrency of one were not faster. The argument is the port of Redis.
+// BullMQ with eight producers, and a worker with a concurrency of eight that completes jobs with
+// results of 1 KB. Eight workers with a concurrency of one were not faster. The argument is the
+// port of Redis.
 'use strict';
 
 const { Queue, Worker } = require('bullmq');

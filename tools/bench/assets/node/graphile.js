@@ -1,5 +1,5 @@
-// graphile-worker with eight producers, and a runner with eight workers. It stores no results. The argument
-// is the connection string of PostgreSQL.
+// graphile-worker with eight producers, and a runner with eight workers. graphile-worker stores no
+// results. The argument is the connection string of PostgreSQL.
 'use strict';
 
 const { Logger, makeWorkerUtils, run } = require('graphile-worker');

@@ -1,5 +1,5 @@
-// Eight producers and eight consumers, with at most 64 jobs in flight. Each line of stdin has the seconds of
-// a round. After each round a line of stdout has the number of jobs and the seconds.
+// Eight producers and eight consumers, with at most 64 jobs in flight. Each line of stdin has the
+// seconds of a round. After each round a line of stdout has the number of jobs and the seconds.
 'use strict';
 
 const crypto = require('node:crypto');

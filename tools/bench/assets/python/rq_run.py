@@ -9,7 +9,8 @@ from redis import Redis
 from rq import Queue
 
 LONGEST_SECS = 120
-# Time for which the registry keeps ended jobs. Its length counts them, so the time is longer than the benchmark.
+# Time for which the registry keeps ended jobs. The script counts jobs by the length of the
+# registry, so the time is longer than the benchmark.
 RESULT_TTL_SECS = 86_400
 
 

@@ -19,7 +19,7 @@ const ARGS: [&str; 6] = [
     "--heartbeat-interval",
     "3600",
 ];
-/// Plan of all jobs. Nothing runs its task.
+/// Plan of all jobs, whose task no worker runs.
 const PLAN: &str = r#"{"plan_id":"cycle","tasks":[{"task_number":1,"command":"true"}]}"#;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,7 +31,7 @@ pub(super) enum SyncMode {
 }
 
 pub(super) struct AgqServer {
-    // Dropped first, because it writes into the directory of the lab.
+    // The server is dropped first, because it writes into the directory of the lab.
     server: ServerProcess,
     lab: Lab,
     address: String,

@@ -1,5 +1,5 @@
-//! beanstalkd as a contender, with a sync for each job that is put and deleted. It stores neither
-//! results nor the holders of jobs.
+//! beanstalkd as a contender, with a sync for each job that is put and deleted. beanstalkd stores
+//! neither results nor the holders of jobs.
 
 use std::{io, path::Path, process::Command, sync::Arc};
 
@@ -19,7 +19,7 @@ const SYNC_ALWAYS: &str = "-f0";
 const SYNC_NEVER: &str = "-F";
 
 pub(super) struct Beanstalkd {
-    // Dropped first, because it writes into the directory.
+    // The server is dropped first, because it writes into the directory.
     _server: ServerProcess,
     _dir: TempDir,
 }

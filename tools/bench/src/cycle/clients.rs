@@ -13,13 +13,13 @@ use crate::measure::per_second;
 const NUMBERS_APART: usize = 1_000_003;
 
 pub(super) trait CycleClient: Send {
-    /// Submits a job, claims one, and completes that. `number` selects the payloads.
+    /// Submits a job, claims one, and completes the claimed job. `number` selects the payloads.
     fn cycle(&mut self, number: usize) -> io::Result<()>;
 }
 
 /// All clients of a server, and the server itself.
 pub(super) struct Clients<C, S> {
-    // Dropped first.
+    // The clients are dropped first.
     clients: Vec<C>,
     server: S,
 }

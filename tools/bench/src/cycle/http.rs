@@ -1,5 +1,5 @@
-//! Section `http`: compares the Open Job Spec over HTTP with RESP, on one agq each. It measures
-//! submissions, fetches, and whole cycles.
+//! Section `http`: compares the Open Job Spec over HTTP with RESP, on one agq each. The section
+//! measures submissions, fetches, and whole cycles.
 
 use std::{fmt::Write, io, sync::Arc};
 
@@ -98,7 +98,7 @@ pub(super) struct HttpClient {
     payloads: Arc<Payloads>,
     part: CyclePart,
     body: String,
-    // Remaining jobs of its last submission.
+    // Remaining jobs of the last submission of the client.
     left: usize,
 }
 
@@ -155,7 +155,7 @@ impl HttpClient {
         self.post("/jobs", "201").map(drop)
     }
 
-    /// Fetches a job, and returns its id. It is an error if no job is ready.
+    /// Fetches a job, and returns its id. Returns an error if no job is ready.
     fn fetch(&mut self) -> io::Result<String> {
         self.body.clear();
         let _infallible = write!(self.body, r#"{{"queues":["default"],"worker_id":"{}"}}"#, self.worker);
@@ -227,7 +227,7 @@ struct RespPartClient {
     payloads: Arc<Payloads>,
     part: CyclePart,
     json: String,
-    // Remaining jobs of its last submission.
+    // Remaining jobs of the last submission of the client.
     left: usize,
 }
 

@@ -16,7 +16,7 @@ use super::{
 };
 
 pub(super) struct Node {
-    // Dropped first, because it writes into the directory.
+    // The server is dropped first, because it writes into the directory.
     server: ServerProcess,
     _dir: TempDir,
     stdin: ChildStdin,

@@ -1,5 +1,5 @@
-//! Inputs and results: random letters and digits, which do not compress well. Each cycle has its
-//! own, and all contenders get the same.
+//! Inputs and results: random letters and digits, which do not compress well. Each cycle has
+//! payloads of its own, and all contenders get the same payloads.
 
 use std::sync::Arc;
 

@@ -50,7 +50,7 @@ pub(super) fn run(bench: &mut Bench, programs: &ProgramDirs, tools: &Tools) -> a
 
 /// A script of Node, and its server.
 pub(super) struct NodePeer<S> {
-    // Dropped first.
+    // The script is dropped first.
     node: Node,
     _server: S,
 }

@@ -1,5 +1,5 @@
-//! agq with eight producers and eight consumers. Each has a connection. All of them run in one
-//! thread, as those of the peers run in one process of Node.
+//! agq with eight producers and eight consumers, each with a connection. All clients run in one
+//! thread, as the clients of the peers run in one process of Node.
 
 use std::{
     io,
@@ -25,7 +25,7 @@ const CLAIM_SECS: &str = "0.2";
 
 /// Connections of all producers and consumers, and their nodes.
 pub(super) struct ProducersConsumers {
-    // Dropped first.
+    // The connections are dropped first.
     connections: Vec<QueueConnection>,
     _nodes: Vec<AgqServer>,
     payloads: Arc<Payloads>,
@@ -102,8 +102,8 @@ impl QueueConnection {
                 submission(&mut self.json, payloads.input(progress.submitted));
                 self.wire.write_command(&["ACTION.SUBMIT", &self.json])?;
             }
-            // The next claim is sent with the report, so that one sync covers both. It does not
-            // wait.
+            // The next claim is sent with the report, so that one sync covers both. The claim does
+            // not wait.
             QueueRole::Consumer if !self.job_id.is_empty() => {
                 self.wire.write_command(&["JOB.UPDATE", &self.job_id, &self.json])?;
                 self.wire.write_command(&["RPOP", "queue:ready"])?;

@@ -1,5 +1,5 @@
-//! A Redis that syncs each write before its answer. It never rewrites its append-only file, because
-//! that would only slow it down.
+//! A Redis that syncs each write before its answer. The server never rewrites its append-only file,
+//! because a rewrite would only slow the server down.
 
 use std::{io, path::Path, process::Command};
 
@@ -11,7 +11,7 @@ use super::{
 };
 
 pub(super) struct DurableRedis {
-    // Dropped first, because it writes into the directory.
+    // The server is dropped first, because it writes into the directory.
     server: ServerProcess,
     _dir: TempDir,
     port: u16,

@@ -1,4 +1,4 @@
-//! A server process of a comparison, with a log. It is killed when it is dropped.
+//! A server process of a comparison, with a log. The drop kills the process.
 
 use std::{
     fs::{self, File},
@@ -50,7 +50,7 @@ impl ServerProcess {
         Ok(Self { child, log: log.to_owned() })
     }
 
-    /// Calls `look` until it returns a value. It is an error if the server exits before. `what`
+    /// Calls `look` until it returns a value. Returns an error if the server exits before. `what`
     /// names the value in the error.
     pub(super) fn wait_for<T>(
         &mut self,

@@ -1,5 +1,5 @@
-//! Settings of a comparison: number of clients, size of inputs, number of queued jobs. Each has
-//! goals.
+//! Settings of a comparison: number of clients, size of inputs, number of queued jobs. Each setting
+//! has goals.
 
 use super::{BEANSTALKD, POSTGRES, REDIS};
 
@@ -56,8 +56,8 @@ impl Setting {
         format!("{clients}, {input}, {queued}")
     }
 
-    /// Returns the goals. They are for small inputs with any number of queued jobs, and one is for
-    /// large inputs.
+    /// Returns the goals, which are for small inputs with any number of queued jobs, apart from one
+    /// for large inputs.
     pub(super) fn goals(self) -> &'static [(&'static str, f64, f64)] {
         match (self.clients, self.input_bytes, self.queued) {
             (1, SMALL, _) => &ONE,

@@ -1,5 +1,5 @@
-//! Finds the programs of the peers, or installs them below the target directory. Missing ones are
-//! reported. No service is started.
+//! Finds the programs of the peers, or installs them below the target directory. Missing programs
+//! are reported. No service is started.
 
 use std::{
     fs,

@@ -1,5 +1,5 @@
-//! A blocking connection with little cost of its own, which all contenders share. It lends answers
-//! from its buffer instead of copying them.
+//! A blocking connection with little cost of its own, which all contenders share. The connection
+//! lends answers from its buffer instead of copying them.
 
 use std::{
     io::{self, Read, Write},

@@ -15,7 +15,7 @@ const AGQ: [&str; 6] =
 const PIPELINE: usize = 500;
 
 pub(super) struct ScaleFixture {
-    // Dropped first, because it writes into the directory of the lab.
+    // agq is dropped first, because it writes into the directory of the lab.
     pub(super) agq: Agq,
     pub(super) lab: Lab,
 }

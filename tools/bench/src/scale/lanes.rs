@@ -37,10 +37,10 @@ const NOTE: &str = "the single lane has as many jobs as the 10,000 lanes togethe
 struct LanesFixture {
     /// Actions of one job, one for each lane that gets further jobs.
     actions: Vec<String>,
-    /// Number of jobs submitted so far. They go to the lanes in turn.
+    /// Number of jobs submitted so far, which go to the lanes in turn.
     jobs: usize,
     resp: Resp,
-    // Dropped last.
+    // The fixture is dropped last.
     _fixture: ScaleFixture,
 }
 
@@ -160,7 +160,7 @@ impl LanesFixture {
         Ok(submit_all(&mut self.resp, "ACTION.SUBMIT", &actions)?)
     }
 
-    /// Adds as many jobs as it completes, and returns microseconds per cycle.
+    /// Adds and completes the same number of jobs, and returns microseconds per cycle.
     fn cycles(&mut self, cycles: usize) -> anyhow::Result<f64> {
         self.add(cycles)?;
         cycles::claim_and_complete(&mut self.resp, cycles)

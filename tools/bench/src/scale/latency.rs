@@ -40,7 +40,7 @@ struct IdleSystem {
     job_events: JobEvents,
     jobs: usize,
     _agw: Agw,
-    // Dropped last.
+    // The fixture is dropped last.
     fixture: ScaleFixture,
 }
 

@@ -21,10 +21,10 @@ const BACKLOG: usize = 1_000_000;
 const QUICK: usize = 100_000;
 /// Number of inputs in a command.
 const BATCH: usize = 5000;
-/// Jobs of the second key. The 95th of them is the 95th percentile.
+/// Number of jobs of the second key, the 95th of which gives the 95th percentile.
 const FEW: usize = 100;
 const PERCENTILE: usize = 95;
-/// Number of jobs of the backlog that run before.
+/// Number of jobs of the backlog that run before the few jobs.
 const BUSY: usize = 5;
 const PLAN: &str = r#"{"plan_id":"nothing","tasks":[{"task_number":1,"command":"true"}]}"#;
 const OPEN: &str = r#"{"action_id":"bulk","plan_id":"nothing","open":true}"#;
@@ -37,7 +37,7 @@ struct SharesFixture {
     worker: Resp,
     has_backlog: bool,
     runs: usize,
-    // Dropped last.
+    // agq is dropped last.
     _agq: Agq,
     _lab: Lab,
 }

@@ -24,7 +24,7 @@ const NOTE: &str = "the waiting workers lack the tool that the jobs need; one co
 struct WaitingFixture {
     resp: Resp,
     _waiting: Vec<Resp>,
-    // Dropped last.
+    // The fixture is dropped last.
     _fixture: ScaleFixture,
 }
 

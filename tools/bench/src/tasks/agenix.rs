@@ -53,7 +53,7 @@ impl Agenix {
         Self { agw, agq, actions: Cell::new(0) }
     }
 
-    /// Ends both with SIGTERM, so that they exit by themselves.
+    /// Ends agq and the worker with SIGTERM, so that both exit by themselves.
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
         self.agw.terminate();
         for (name, status) in [("agw", self.agw.wait()), ("agq", self.agq.stop())] {

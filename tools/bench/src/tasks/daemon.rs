@@ -1,4 +1,4 @@
-//! A server of a contender, in its own process group. The whole group is killed when it is dropped.
+//! A server of a contender, in its own process group. The drop kills the whole group.
 
 use std::{
     fs::{self, File},

@@ -16,7 +16,7 @@ use super::{
 };
 
 pub(super) struct HyperQueue {
-    // Dropped first.
+    // The worker is dropped first.
     _worker: Daemon,
     _server: Daemon,
     hq: PathBuf,

@@ -1,6 +1,6 @@
 //! HyperShell as a contender, from its Python package, in its fastest mode: without a database,
-//! without TLS on loopback, and with a hundred tasks in a bundle. It is a command that starts a
-//! server and a client for one list of tasks, so its start is measured.
+//! without TLS on loopback, and with a hundred tasks in a bundle. HyperShell is a command that
+//! starts a server and a client for one list of tasks, so its start is measured.
 
 use std::{
     net::TcpListener,
@@ -40,7 +40,7 @@ impl HyperShell {
             .env("PYTHONPATH", &self.packages)
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("HYPERSHELL_LOGGING_LEVEL", "error")
-            // Its settings and logs.
+            // HOME gets the settings and logs of HyperShell.
             .env("HOME", workspace.lab.path());
         shell::run(&mut cluster, workspace, work, count)
     }

@@ -22,7 +22,7 @@ use super::{
 const PROGRAMS: [&str; 4] = ["true", "sh", "sort", "uniq"];
 
 pub(super) struct Jobd {
-    // Dropped first.
+    // The worker is dropped first.
     _worker: Daemon,
     _broker: Daemon,
     client: JobdClient,

@@ -63,7 +63,7 @@ pub(super) const JOBD: Packages = Packages {
 };
 
 /// Returns the directory of the packages, which are installed if they are missing. Returns `None`
-/// if that fails.
+/// if the installation fails.
 pub(super) fn packages(report: &mut RunReport, tools: &Path, packages: &Packages) -> Option<PathBuf> {
     let Packages { name, home, requirements, installed } = packages;
     let directory = tools.join(home);
@@ -101,7 +101,7 @@ pub(super) fn rate(count: usize, output: &[u8]) -> anyhow::Result<f64> {
 
 /// Idle workers, and the script that gives them tasks.
 pub(super) struct Team {
-    // Dropped first.
+    // The workers are dropped first.
     _workers: Vec<Daemon>,
     _redis: RedisServer,
     url: String,

@@ -18,7 +18,7 @@ const NOTE: &str = "two at a time; without a sandbox is another worker of the sa
     sandbox for each task, and runs fewer tasks";
 
 pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
-    // Dropped last, because the contenders work in their directories.
+    // The workspaces are dropped last, because the contenders work in their directories.
     let (workspace, readable) = (Workspace::new(&programs.bin)?, Workspace::new(&programs.bin)?);
     readable.permit_others()?;
     let (plain, sandboxed) = (Agenix::start(&workspace), Agenix::start_sandboxed(&readable));

@@ -17,12 +17,12 @@ use super::{
 
 pub(super) struct Spooler {
     directory: PathBuf,
-    /// Number of tasks so far. The server numbers them from 0.
+    /// Number of tasks so far, which the server numbers from 0.
     tasks: Cell<usize>,
 }
 
 impl Spooler {
-    /// Installs task-spooler if it is missing. Returns true if it is there.
+    /// Installs task-spooler if it is missing. Returns true if task-spooler is there.
     pub(super) fn is_installed(report: &mut RunReport) -> bool {
         tools::on_path("tsp").is_some() || tools::debian_package(report, "tsp", SPOOLER)
     }

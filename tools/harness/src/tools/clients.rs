@@ -24,8 +24,8 @@ const PYTHON_PACKAGES: [(&str, &str, &str); 4] = [
 /// 6 need 20.
 const NEEDED_NODE: u32 = 22;
 
-/// Installs missing clients as far as possible. Returns their directory, which the end-to-end tests
-/// get as `AGENIX_TOOLS`.
+/// Installs missing clients as far as possible. Returns the directory of the clients, which the
+/// end-to-end tests get as `AGENIX_TOOLS`.
 pub fn real_clients(report: &mut RunReport) -> anyhow::Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let tools = std::path::absolute(target)?.join("tools");
