@@ -1,6 +1,6 @@
-//! `cargo xtask dist`: makes the files of a release. These are an archive of static programs, one
-//! of their debug information, a Debian package, the source with a Homebrew formula, the dashboard
-//! for Grafana, and the checksums of all of them.
+//! `cargo xtask dist`: makes the files of a release, namely an archive of static programs, one of
+//! their debug information, a Debian package, the source with a Homebrew formula, the dashboard for
+//! Grafana, and the checksums of all files.
 
 mod archive;
 mod debian;
@@ -88,7 +88,7 @@ fn static_programs(report: &mut RunReport, target: &str) -> anyhow::Result<PathB
             built.join(target).join("release")
         }
     };
-    // cargo-deb looks for programs in such a directory.
+    // cargo-deb looks for programs in the directory `TARGET/release`.
     let shipped = binaries::target()?.join("shipped").join(target).join("release");
     symbols::split(&bin, &shipped)?;
     for program in PROGRAMS {

@@ -32,7 +32,7 @@ pub(crate) fn faults(path: &Path, sources: &[(String, String)]) -> Vec<String> {
     }
     let deepest = modules.iter().map(Vec::len).max().unwrap_or_default();
     let circles = (1..=deepest).map(|depth| circles(&at_depth(&graph, depth)));
-    // The circles of the highest level come first: the levels below them have the same ones.
+    // The circles of the highest level come first: the levels below have the same circles.
     for circle in circles.into_iter().find(|circles| !circles.is_empty()).unwrap_or_default() {
         let names: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
         faults.push(format!("{}: modules import each other: {}", path.display(), names.join(" → ")));

@@ -140,7 +140,7 @@ fn first_failure(simulation: &Path, args: &[&str]) -> anyhow::Result<Option<Stri
     Ok(Some(line.chars().take(200).collect()))
 }
 
-/// Runs seeds on redb. Returns the message of the first one that fails.
+/// Runs seeds on redb. Returns the message of the first seed that fails.
 fn run_simulation(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
     first_failure(&build_simulation(tree, home)?, &["seeds", "--seeds", &SEEDS.to_string()])
 }
@@ -163,7 +163,7 @@ fn run_both_stores(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
     on_both.map_or_else(on_nodes, |found| Ok(Some(found)))
 }
 
-/// Runs chaos on debug builds. Returns its error if it fails.
+/// Runs chaos on debug builds. Returns the error if chaos fails.
 fn run_chaos(tree: &Path, home: &Path) -> anyhow::Result<Option<String>> {
     let args = binaries::PROGRAMS.map(|program| ["--package", program]);
     let bin = build(tree, home, &args.concat())?.join("debug");

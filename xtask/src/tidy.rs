@@ -82,7 +82,7 @@ fn faults_of(path: &str, text: &str) -> Vec<String> {
         if is_ours && line.ends_with([' ', '\t', '\r']) {
             fault(number, "white space at the end");
         }
-        // Spelt apart, so that this line is not one of them.
+        // The paths are split, so that this line has none of them.
         let machine = [["/ro", "ot/"], ["/ho", "me/"], ["/wo", "rk/"]];
         if is_ours && machine.iter().any(|parts| line.contains(&parts.concat())) {
             fault(number, "a path of one machine");

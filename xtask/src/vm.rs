@@ -1,6 +1,5 @@
 //! `cargo xtask vm`: runs end-to-end tests in a virtual machine that has the files of this machine,
-//! the kernel of the newest Debian release, no systemd, and control groups of version 2 for the
-//! taking.
+//! the kernel of the newest Debian release, no systemd, and free control groups of version 2.
 
 use std::{
     fs::{self, Permissions},

@@ -13,7 +13,8 @@ use super::{manuals, symbols::debug_file};
 /// Files that are packed with the programs.
 const EXTRAS: [&str; 5] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "packaging/systemd"];
 
-/// Creates the directory, or removes the files of an earlier run. Other files in it are an error.
+/// Creates the directory, or removes the files of an earlier run. Other files in the directory are
+/// an error.
 pub(super) fn cleared(out: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(out)?;
     for entry in fs::read_dir(out)? {

@@ -9,8 +9,9 @@ use std::{
 use agenix_harness::{binaries::PROGRAMS, report::must};
 use anyhow::Context;
 
-/// Copies the programs of `bin` into `into` without debug information, which is put beside each of
-/// them. Debuggers, and the backtraces of Rust, find it there by the name in the program.
+/// Copies the programs of `bin` into `into` without debug information, which goes into a file
+/// beside each program. Debuggers, and the backtraces of Rust, find the file by the name in the
+/// program.
 pub(super) fn split(bin: &Path, into: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(into)?;
     for program in PROGRAMS {
