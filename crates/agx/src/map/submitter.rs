@@ -151,8 +151,7 @@ impl InputSubmitter {
         *self.stop_level.borrow() != StopLevel::All
     }
 
-    /// Sends inputs to the last one or an early end. Returns how many inputs were taken and not
-    /// sent.
+    /// Sends inputs to the last one or an early end. Returns the number of taken and unsent inputs.
     async fn send(&mut self, source: &mut InputReceiver) -> Result<u64> {
         loop {
             let (batch, is_last) = self.gather(source).await?;
