@@ -55,7 +55,7 @@ pub(crate) fn follow_parent() -> Result<(), StepFault> {
 }
 
 /// Makes the memory shortage of the machine end tasks before the worker. The kernel always lets a
-/// process raise its own value. Without `/proc`, the tasks have the value of the worker.
+/// process raise its own `oom_score_adj`. Without `/proc`, the tasks have that of the worker.
 pub(crate) fn prefer_for_out_of_memory() {
     let _without_proc = fs::write("/proc/self/oom_score_adj", "1000");
 }
