@@ -215,8 +215,8 @@ fn reopen(file: &File) -> Option<File> {
 ///
 /// The truncation uses a separate description, which is closed at once. The reason is
 /// `auto_da_alloc` of ext4: after a truncation, the next close of any description of the file
-/// writes its data to the disk at once. With a shared description, the close by a task after its
-/// output would wait for the disk, and so would a second truncation.
+/// writes its data to the disk at once. Without the separate description, the close by a task after
+/// its output would wait for the disk, and so would a second truncation.
 #[cfg(target_os = "linux")]
 fn empty(file: &File) -> bool {
     File::options().write(true).truncate(true).open(name(file)).is_ok()
