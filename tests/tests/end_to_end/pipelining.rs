@@ -140,6 +140,21 @@ fn so_much_behind_a_command_that_waits_ends_the_connection_and_loses_nothing() {
 }
 
 #[test]
+fn empty_arguments_behind_a_command_that_waits_count_as_well() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut crowded = RawConnection::open(&lab, &agq);
+    crowded.send("BRPOP list 0\n");
+    // Two commands take more than 16 MiB of memory, but have hardly any bytes of arguments.
+    for _ in 0..2 {
+        let keys = "$0\r\n\r\n".repeat(300_000);
+        crowded.send_bytes(format!("*300001\r\n$3\r\nDEL\r\n{keys}").as_bytes());
+    }
+    assert_eq!(crowded.line(), "-ERR Too many commands behind one that waits");
+    assert!(crowded.is_closed());
+}
+
+#[test]
 fn claim_takes_its_place_behind_the_writes_before_it_and_what_is_behind_it_waits() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-commands-per-second", "0"]);

@@ -2,10 +2,10 @@
 
 use agenix_protocol::{
     errors::ErrorKind,
-    limits::exceeds,
+    limits::{Limits, exceeds},
     request::{Command, Request},
     reserved_keys::is_reserved,
-    resp::Reply,
+    resp::{FrameError, Reply},
 };
 
 use bytes::Bytes;
@@ -16,15 +16,17 @@ use super::dispatch::QueuedCommand;
 pub(crate) struct Transaction {
     queued: Vec<QueuedCommand>,
     bytes: usize,
-    /// Maximum number of queued bytes; 0 means no limit.
-    max_bytes: usize,
+    /// Number of arguments of the queued commands. Each takes memory, even an empty one.
+    elements: usize,
+    /// Bounds of one command, which apply to all queued commands together.
+    limits: Limits,
     /// True if a command was refused when it was queued. EXEC does nothing then.
     is_aborted: bool,
 }
 
 impl Transaction {
-    pub(crate) fn new(max_bytes: usize) -> Self {
-        Self { queued: Vec::new(), bytes: 0, max_bytes, is_aborted: false }
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { queued: Vec::new(), bytes: 0, elements: 0, limits, is_aborted: false }
     }
 
     /// Returns `None` for a command on the transaction or the connection, which is not queued.
@@ -46,7 +48,7 @@ impl Transaction {
                 )));
             }
         };
-        Some(self.admit(queued, size(&request.encode())))
+        Some(self.admit(queued, &request.encode()))
     }
 
     /// As in Redis, an unknown command or a wrong number of arguments spoils the transaction. A
@@ -54,21 +56,33 @@ impl Transaction {
     pub(crate) fn refuse(&mut self, command: Option<&Command>, args: &[Bytes], line: String) -> Reply {
         let is_permitted = ErrorKind::of(&line) != ErrorKind::NotPermitted;
         if command.is_some_and(|command| command.takes(args.len()) && is_permitted) {
-            return self.admit(QueuedCommand::Refused(line), size(args));
+            return self.admit(QueuedCommand::Refused(line), args);
         }
         self.is_aborted = true;
         Reply::Error(line)
     }
 
-    fn admit(&mut self, queued: QueuedCommand, bytes: usize) -> Reply {
-        self.bytes += bytes + size_of::<QueuedCommand>();
-        if exceeds(self.bytes, self.max_bytes) {
+    fn admit(&mut self, queued: QueuedCommand, args: &[Bytes]) -> Reply {
+        self.bytes += args.iter().map(Bytes::len).sum::<usize>() + size_of::<QueuedCommand>();
+        self.elements += args.len();
+        if let Err(error) = self.check_size() {
             self.is_aborted = true;
             self.queued.clear();
-            return Reply::Error(format!("ERR Message too large: max {} bytes", self.max_bytes));
+            return Reply::Error(error.to_string());
         }
         self.queued.push(queued);
         Reply::Simple("QUEUED".into())
+    }
+
+    fn check_size(&self) -> Result<(), FrameError> {
+        let Limits { max_message_bytes, max_elements, .. } = self.limits;
+        if exceeds(self.bytes, max_message_bytes) {
+            return Err(FrameError::TooLarge(max_message_bytes));
+        }
+        if exceeds(self.elements, max_elements) {
+            return Err(FrameError::TooManyElements(max_elements));
+        }
+        Ok(())
     }
 
     pub(crate) fn end(self) -> Result<Vec<QueuedCommand>, String> {
@@ -79,6 +93,26 @@ impl Transaction {
     }
 }
 
-fn size(args: &[Bytes]) -> usize {
-    args.iter().map(Bytes::len).sum()
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::{limits::Limits, request::Request, resp::Reply};
+    use bytes::Bytes;
+
+    use super::Transaction;
+
+    fn take(transaction: &mut Transaction, words: &[Bytes]) -> Reply {
+        let (command, request) = Request::parse(words).unwrap();
+        transaction.take(command, &request).unwrap()
+    }
+
+    #[test]
+    fn transaction_has_the_limits_of_one_command() {
+        let limits = Limits { max_elements: 5, ..Limits::default() };
+        let mut transaction = Transaction::new(limits);
+        let command = [Bytes::from("DEL"), Bytes::new(), Bytes::new()];
+        assert_eq!(take(&mut transaction, &command), Reply::Simple("QUEUED".into()));
+        let refusal = Reply::Error("ERR Message too large: max 5 elements".into());
+        assert_eq!(take(&mut transaction, &command), refusal);
+        assert!(transaction.end().is_err());
+    }
 }

@@ -56,7 +56,7 @@ impl Future for InFlight {
 
 /// Command that the session has authorized.
 pub(crate) struct ReadyCommand {
-    /// Number of bytes of its arguments.
+    /// Number of bytes that its arguments take in memory.
     pub(crate) size: usize,
     pub(crate) command: &'static Command,
     pub(crate) request: Request,

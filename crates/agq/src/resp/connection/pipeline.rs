@@ -249,6 +249,8 @@ fn is_on_keys(request: &Request) -> bool {
     matches!(request, Request::Key(_)) && !request.is_claim()
 }
 
+/// Returns the number of bytes that a command takes in memory. Each argument counts, even an empty
+/// one.
 fn size_of_command(args: &[Bytes]) -> usize {
-    args.iter().map(Bytes::len).sum()
+    args.iter().map(|arg| arg.len() + size_of::<Bytes>()).sum()
 }

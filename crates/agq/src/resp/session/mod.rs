@@ -231,7 +231,7 @@ impl RespSession {
         if self.transaction.is_some() {
             return Reply::Error("ERR MULTI calls can not be nested".into());
         }
-        self.transaction = Some(Transaction::new(self.app.settings.limits.max_message_bytes));
+        self.transaction = Some(Transaction::new(self.app.settings.limits));
         Reply::ok()
     }
 
