@@ -119,6 +119,8 @@ impl PubSub {
 
     /// Publishes a message at all nodes. Returns the number of subscribers at this node.
     pub(crate) fn publish(&self, channel: &Bytes, payload: &Bytes) -> usize {
+        // Copy the bytes, because a slice would keep the whole read buffer alive.
+        let (channel, payload) = (&Bytes::copy_from_slice(channel), &Bytes::copy_from_slice(payload));
         // Only one node has the receiver of a reply.
         if is_reply(channel) && self.publish_here(channel, payload) > 0 {
             return 1;
@@ -129,14 +131,13 @@ impl PubSub {
         self.publish_here(channel, payload)
     }
 
-    /// Publishes a message at this node. Returns the number of subscribers.
+    /// Publishes a message at this node. Returns the number of subscribers. Keeps the bytes until
+    /// every subscriber has received them.
     pub(crate) fn publish_here(&self, channel: &Bytes, payload: &Bytes) -> usize {
         let mut inner = lock(&self.inner);
-        // Copy the bytes, because a slice would keep the whole read buffer alive.
-        let payload = Bytes::copy_from_slice(payload);
         if is_reply(channel) {
             let waiting = inner.replies.remove(channel);
-            return usize::from(waiting.is_some_and(|waiting| waiting.send(payload).is_ok()));
+            return usize::from(waiting.is_some_and(|waiting| waiting.send(payload.clone()).is_ok()));
         }
         let message = |pattern: Option<&Bytes>| PubSubMessage {
             pattern: pattern.cloned(),
@@ -266,6 +267,20 @@ mod tests {
         assert_eq!(pubsub.publish(&text("c"), &text("x")), 0);
         let received = std::iter::from_fn(|| slow.try_recv().ok()).count();
         assert_eq!((received, slow.is_closed()), (MAX_WAITING, true));
+    }
+
+    #[test]
+    fn waiting_message_keeps_no_read_buffer_alive() {
+        let pubsub = PubSub::default();
+        let mut one = pubsub.join(1, Arc::default());
+        pubsub.subscribe(1, SubscriptionKind::Name, &text("c"));
+        let read_buffer = Bytes::from(vec![b'c'; 1000]);
+        let (channel, payload) = (read_buffer.slice(..1), read_buffer.slice(1..2));
+        assert_eq!(pubsub.publish(&channel, &payload), 1);
+        let message = one.try_recv().unwrap().message;
+        assert_eq!((&message.channel, &message.payload), (&channel, &payload));
+        assert_ne!(message.channel.as_ptr(), channel.as_ptr());
+        assert_ne!(message.payload.as_ptr(), payload.as_ptr());
     }
 
     #[test]

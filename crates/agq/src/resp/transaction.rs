@@ -20,7 +20,8 @@ pub(crate) struct Transaction {
     elements: usize,
     /// Bounds of one command, which apply to all queued commands together.
     limits: Limits,
-    /// True if a command was refused when it was queued. EXEC does nothing then.
+    /// True if a command was refused when it was queued. EXEC does nothing then, so no command is
+    /// stored.
     is_aborted: bool,
 }
 
@@ -41,7 +42,7 @@ impl Transaction {
             Request::Ping { message } => QueuedCommand::Ping(message.clone()),
             Request::Echo { message } => QueuedCommand::Echo(message.clone()),
             _ => {
-                self.is_aborted = true;
+                self.abort();
                 return Some(Reply::Error(format!(
                     "ERR '{}' cannot be part of a transaction: only commands on users' keys can",
                     command.name
@@ -58,7 +59,7 @@ impl Transaction {
         if command.is_some_and(|command| command.takes(args.len()) && is_permitted) {
             return self.admit(QueuedCommand::Refused(line), args);
         }
-        self.is_aborted = true;
+        self.abort();
         Reply::Error(line)
     }
 
@@ -66,12 +67,18 @@ impl Transaction {
         self.bytes += args.iter().map(Bytes::len).sum::<usize>() + size_of::<QueuedCommand>();
         self.elements += args.len();
         if let Err(error) = self.check_size() {
-            self.is_aborted = true;
-            self.queued.clear();
+            self.abort();
             return Reply::Error(error.to_string());
         }
-        self.queued.push(queued);
+        if !self.is_aborted {
+            self.queued.push(queued);
+        }
         Reply::Simple("QUEUED".into())
+    }
+
+    fn abort(&mut self) {
+        self.is_aborted = true;
+        self.queued = Vec::new();
     }
 
     fn check_size(&self) -> Result<(), FrameError> {
@@ -114,5 +121,16 @@ mod tests {
         let refusal = Reply::Error("ERR Message too large: max 5 elements".into());
         assert_eq!(take(&mut transaction, &command), refusal);
         assert!(transaction.end().is_err());
+    }
+
+    #[test]
+    fn aborted_transaction_stores_nothing() {
+        let mut transaction = Transaction::new(Limits::default());
+        let [get, publish] = [["GET", "k", ""], ["PUBLISH", "c", "x"]].map(|words| words.map(Bytes::from));
+        let is_queued = |reply: Reply| reply == Reply::Simple("QUEUED".into());
+        assert!(is_queued(take(&mut transaction, &get[..2])));
+        assert!(!is_queued(take(&mut transaction, &publish)));
+        assert!(is_queued(take(&mut transaction, &get[..2])), "as Redis replies");
+        assert_eq!(transaction.queued.len(), 0);
     }
 }

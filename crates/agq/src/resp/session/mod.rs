@@ -108,6 +108,15 @@ impl RespSession {
             let text = no_key(self.app.settings.auth_errors, self.caller.is_introduced, args);
             return Err(Reply::Error(text.into()));
         }
+        let copied: Vec<Bytes>;
+        let args = if self.transaction.is_some() {
+            // Copy the bytes, because a slice in the transaction would keep the whole read buffer
+            // alive.
+            copied = args.iter().map(|arg| Bytes::copy_from_slice(arg)).collect();
+            copied.as_slice()
+        } else {
+            args
+        };
         let parsed = Request::parse_known(known, args).map_err(|error: RequestError| error.line());
         let allowed = parsed.and_then(|(command, request)| match self.allow(command, &request) {
             Ok(()) => Ok((command, request)),
