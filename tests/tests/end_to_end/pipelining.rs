@@ -155,6 +155,20 @@ fn empty_arguments_behind_a_command_that_waits_count_as_well() {
 }
 
 #[test]
+fn client_that_is_refused_for_its_rate_while_it_waits_takes_no_element() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--max-commands-per-second", "10"]);
+    let mut fast = RawConnection::open(&lab, &agq);
+    // agq delays each command by 100 ms, and refuses the client after ten seconds.
+    fast.send(&format!("BRPOP list 0\n{}", "PING\n".repeat(200)));
+    assert_eq!(fast.line(), "-ERR Too many commands: max 10 a second");
+    let mut other = RawConnection::open(&lab, &agq);
+    assert_eq!(other.ask("LPUSH list v"), ":1");
+    assert!(fast.is_closed());
+    assert_eq!(other.ask("LLEN list"), ":1");
+}
+
+#[test]
 fn claim_takes_its_place_behind_the_writes_before_it_and_what_is_behind_it_waits() {
     let lab = Lab::new();
     let agq = lab.agq(&["--max-commands-per-second", "0"]);

@@ -87,7 +87,8 @@ struct RespConnection {
     rate: CommandRate,
     /// Time until which nothing is read, because the client exceeds its rate.
     throttled_until: Option<Instant>,
-    /// True if the client has exceeded its rate for too long. Earlier commands are still answered.
+    /// True if the client has exceeded its rate for too long. Earlier commands are still answered,
+    /// except a blocked command and those behind it.
     is_refused: bool,
     /// Counts as one connection of the address until it is dropped.
     _permit: Option<ConnectionPermit>,
@@ -167,7 +168,7 @@ impl RespConnection {
             if self.start_ready().await {
                 continue;
             }
-            if self.is_refused && self.running.is_empty() {
+            if self.is_refused && (self.running.is_empty() || self.is_only_blocked()) {
                 return Ok(Disconnect::TooFast);
             }
             let now = self.app.clock.now();
@@ -216,8 +217,7 @@ impl RespConnection {
             self.timeouts.frame_ended();
         }
         let time_left = self.timeouts.left(now);
-        let is_full =
-            self.is_only_blocked() && !may_read && !self.is_refused && self.throttled_until.is_none();
+        let is_full = self.is_only_blocked() && !may_read && self.throttled_until.is_none();
         let is_confirming = self.state == PipelineState::Confirming;
         tokio::select! {
             done = next_done(&mut self.running) => drop(self.answer(done).await?),

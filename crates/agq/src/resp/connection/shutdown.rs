@@ -32,9 +32,6 @@ impl RespConnection {
                 self.drain_input().await;
             }
             Ok(Disconnect::BufferFull) => {
-                // Drops the blocked command, so that it claims nothing while the client is still
-                // read.
-                self.running.clear();
                 self.send_final_error("ERR Too many commands behind one that waits".into()).await;
                 self.drain_input().await;
             }
@@ -48,8 +45,15 @@ impl RespConnection {
     }
 
     async fn send_final_error(&mut self, line: String) {
+        self.drop_running();
         debug!(line, from = %self.session.caller.from, "a connection is closed");
         let _closed_anyway = self.writer.send(Reply::Error(line)).await;
+    }
+
+    /// Drops the commands in flight, so that a blocked command claims nothing while the last replies
+    /// are sent and the client is still read.
+    fn drop_running(&mut self) {
+        self.running.clear();
     }
 
     /// Carries out and answers the commands that were received, except a blocked command.
@@ -66,6 +70,7 @@ impl RespConnection {
                 Err(_gone) => return,
             }
         }
+        self.drop_running();
         if let Err(error) = self.writer.flush().await {
             debug!(%error, "the last replies could not be sent");
         }
