@@ -47,6 +47,10 @@ const RECORDED: [&str; 25] = [
     "QUEUE.RESUME",
     "BACKUP",
 ];
+/// Outcome of a command or request that was dropped before its reply. It may have been carried out.
+pub(crate) const UNKNOWN_OUTCOME: &str = "unknown: the connection broke before the answer";
+/// Maximum number of characters of a digest in an entry. A digest has 64.
+const MAX_DIGEST_CHARS: usize = 64;
 /// Minimum interval between complaints about a failing log, in milliseconds.
 const COMPLAIN_EVERY_MS: u64 = 60_000;
 
@@ -68,7 +72,7 @@ pub(crate) struct AuditEntry<'a> {
 }
 
 /// Decision about a plan: that of the policy when the plan is submitted, or that of a person.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct AuditedDecision {
     /// SHA-256 of the signed bytes of the order, as `sha256:…`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,6 +86,13 @@ pub(crate) struct AuditedDecision {
     /// Digest of plan and policy that a person has decided about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) digest: Option<String>,
+}
+
+impl AuditedDecision {
+    /// Returns the decision of a person about the content with `digest`.
+    pub(crate) fn on(digest: &str) -> Self {
+        Self { digest: Some(digest.chars().take(MAX_DIGEST_CHARS).collect()), ..Self::default() }
+    }
 }
 
 impl<'a> AuditEntry<'a> {

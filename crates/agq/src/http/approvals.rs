@@ -1,11 +1,12 @@
 //! Handlers of the approval of plans.
 
 use agenix_protocol::{documents::ApprovalState, ids::PlanId};
-use axum::extract::Path;
+use axum::{extract::Path, response::IntoResponse};
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::{
+    auth::audit_log::AuditedDecision,
     http::{
         Shared,
         auth::role::{RequireAdmin, RequireClient},
@@ -53,6 +54,11 @@ async fn decide(
     let plan_id = PlanId::new(id).map_err(no_plan)?;
     let DecisionBody { digest } = sent.object()?;
     let decider = Some(sender.identity());
-    let jobs = approval_decisions::decide(&state.app, &plan_id, decision, (&digest, decider)).await?;
-    Ok(ok(&json!({"plan_id": plan_id, "state": decision, "jobs": jobs})))
+    let decided = approval_decisions::decide(&state.app, &plan_id, decision, (&digest, decider)).await;
+    let mut response = match decided {
+        Ok(jobs) => ok(&json!({"plan_id": plan_id, "state": decision, "jobs": jobs})),
+        Err(error) => ApiError::from(error).into_response(),
+    };
+    response.extensions_mut().insert(AuditedDecision::on(&digest));
+    Ok(response)
 }

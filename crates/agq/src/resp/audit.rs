@@ -10,17 +10,11 @@ use agenix_protocol::{
 
 use crate::{
     app::{AppState, Caller},
-    auth::audit_log::{self, AuditEntry, AuditedDecision},
+    auth::audit_log::{self, AuditEntry, AuditedDecision, UNKNOWN_OUTCOME},
     service::plans,
 };
 
-/// Maximum number of characters of a digest in an entry. A digest has 64.
-const MAX_DIGEST_CHARS: usize = 64;
-
-/// The command may have been carried out.
-const UNKNOWN: &str = "unknown: the connection broke before the answer";
-
-/// Audit entry of a command. Records [`UNKNOWN`] if it is dropped before the reply.
+/// Audit entry of a command. Records [`UNKNOWN_OUTCOME`] if it is dropped before the reply.
 pub(crate) struct AuditedCommand {
     app: Arc<AppState>,
     caller: Arc<Caller>,
@@ -68,7 +62,7 @@ impl AuditedCommand {
 impl Drop for AuditedCommand {
     fn drop(&mut self) {
         if !self.is_written {
-            self.put(self.target.as_deref(), UNKNOWN);
+            self.put(self.target.as_deref(), UNKNOWN_OUTCOME);
         }
     }
 }
@@ -116,8 +110,7 @@ fn decision(app: &AppState, caller: &Caller, request: &Request) -> Option<Audite
     match request {
         Request::PlanSubmit { plan } => plans::audited_decision(app, caller.submitter(), plan),
         Request::PlanApprove { digest, .. } | Request::PlanReject { digest, .. } => {
-            let digest = Some(digest.chars().take(MAX_DIGEST_CHARS).collect());
-            Some(AuditedDecision { digest, ..AuditedDecision::default() })
+            Some(AuditedDecision::on(digest))
         }
         _ => None,
     }

@@ -1,5 +1,7 @@
 //! Audit entries of requests.
 
+use std::sync::Arc;
+
 use axum::{
     body::Body,
     extract::{MatchedPath, RawPathParams},
@@ -7,21 +9,28 @@ use axum::{
 };
 
 use crate::{
-    auth::{audit_log, keyring::Identity},
+    app::AppState,
+    auth::{
+        audit_log::{AuditEntry, AuditedDecision, UNKNOWN_OUTCOME},
+        keyring::Identity,
+    },
     http::{
-        HttpState,
         form::may_change,
         peer::Peer,
         response::{ApiError, ChangedRecord},
     },
 };
 
-/// Entry of a request that may change something, but for reports of workers, as over RESP.
+/// Entry of a request that may change something, but for reports of workers, as over RESP. Records
+/// [`UNKNOWN_OUTCOME`] if it is dropped before the response.
 pub(super) struct RequestAudit {
+    app: Arc<AppState>,
+    identity: Identity,
     command: String,
     /// Changed record, if the path names it.
     target: Option<String>,
     from: String,
+    is_written: bool,
 }
 
 /// Maximum number of characters of a path in an entry. A longer path names no record, because an
@@ -47,7 +56,8 @@ impl RequestAudit {
     /// Returns the entry of `request`, or `None` for a request that is not recorded. The first of
     /// `params`, the parameters of the path, names the changed record.
     pub(super) fn of(
-        state: &HttpState,
+        app: &Arc<AppState>,
+        identity: &Identity,
         request: &Request<Body>,
         params: Option<&RawPathParams>,
     ) -> Option<Self> {
@@ -55,28 +65,45 @@ impl RequestAudit {
         let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
         let is_change =
             may_change(request.method()) && !route.is_some_and(|route| WORKER_ROUTES.contains(&route));
-        (state.app.audit.is_on() && is_change).then(|| Self {
+        (app.audit.is_on() && is_change).then(|| Self {
+            app: Arc::clone(app),
+            identity: identity.clone(),
             command: format!("{} {}", request.method(), shortened(request.uri().path())),
             target: params.and_then(|params| params.iter().next()).map(|(_, value)| shortened(value)),
             from: request.extensions().get::<Peer>().map_or_else(String::new, |peer| peer.shown.clone()),
+            is_written: false,
         })
     }
 
     /// Appends the entry with the outcome. The response names the changed record if the path does
     /// not, as for a new job.
-    pub(super) fn write(self, state: &HttpState, identity: &Identity, response: &Response<Body>) {
-        let refusal = response.extensions().get::<ApiError>();
+    pub(super) fn write(mut self, response: &Response<Body>) {
+        let extensions = response.extensions();
+        let refusal = extensions.get::<ApiError>();
         let outcome = refusal.map_or_else(|| "OK".to_owned(), |refusal| format!("ERR {}", refusal.message));
-        let named = response.extensions().get::<ChangedRecord>().map(|record| record.0.as_str());
-        state.app.audit.record(&audit_log::AuditEntry {
-            at: state.app.clock.now(),
-            who: Some(&identity.name),
-            role: Some(identity.role),
+        let named = extensions.get::<ChangedRecord>().map(|record| record.0.as_str());
+        self.is_written = true;
+        self.put(named, &outcome, extensions.get::<AuditedDecision>());
+    }
+
+    fn put(&self, named: Option<&str>, outcome: &str, decision: Option<&AuditedDecision>) {
+        self.app.audit.record(&AuditEntry {
+            at: self.app.clock.now(),
+            who: Some(&self.identity.name),
+            role: Some(self.identity.role),
             from: &self.from,
             command: &self.command,
             target: self.target.as_deref().or(named),
-            outcome: &outcome,
-            decision: None,
+            outcome,
+            decision,
         });
+    }
+}
+
+impl Drop for RequestAudit {
+    fn drop(&mut self) {
+        if !self.is_written {
+            self.put(None, UNKNOWN_OUTCOME, None);
+        }
     }
 }

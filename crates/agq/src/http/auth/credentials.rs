@@ -37,7 +37,7 @@ pub(super) enum Proof {
     /// No credential that counts, on a path that needs none.
     Needless,
     /// Certificate that does not count, because a page of another site sends the request.
-    Forged,
+    Forged(Identity),
     Missing,
 }
 
@@ -60,7 +60,7 @@ impl Credentials {
             (None, Some(identity)) if self.is_open && identity.role == Role::Agent => Proof::Needless,
             (None, Some(identity)) if !self.is_forged => Proof::Certificate(identity),
             _ if self.is_open => Proof::Needless,
-            (None, Some(_)) => Proof::Forged,
+            (None, Some(identity)) => Proof::Forged(identity),
             (None, None) => Proof::Missing,
         }
     }
@@ -97,7 +97,7 @@ mod tests {
             assert_eq!(proof(None, false, true, is_forged), Proof::Needless);
         }
         assert_eq!(proof(None, true, false, false), Proof::Certificate(alice()));
-        assert_eq!(proof(None, true, false, true), Proof::Forged);
+        assert_eq!(proof(None, true, false, true), Proof::Forged(alice()));
         assert_eq!(proof(None, true, true, true), Proof::Needless);
     }
 }

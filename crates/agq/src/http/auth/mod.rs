@@ -48,27 +48,30 @@ pub(super) async fn authenticate(
         Ok(()) => admit(&state, proof, peer).await,
         Err(refusal) => Err(refusal),
     };
-    let record = RequestAudit::of(&state, &request, params.as_ref().ok());
+    let mut record = None;
     let mut response = match admitted {
-        Ok(user) => {
-            let identity = user.as_ref().map(|user| user.identity.clone());
-            if let Some(AuthenticatedUser { identity, by_certificate_alone }) = user {
-                request.extensions_mut().insert(Authenticated(identity));
-                if by_certificate_alone {
-                    request.extensions_mut().insert(CertificateAlone);
+        Ok(None) => next.run(request).await,
+        Ok(Some(user)) => {
+            record = RequestAudit::of(&state.app, &user.identity, &request, params.as_ref().ok());
+            match user.check() {
+                Ok(()) => {
+                    request.extensions_mut().insert(Authenticated(user.identity));
+                    if user.by_certificate_alone {
+                        request.extensions_mut().insert(CertificateAlone);
+                    }
+                    next.run(request).await
                 }
+                Err(refusal) => refusal.into_response(),
             }
-            let response = next.run(request).await;
-            if let (Some(record), Some(identity)) = (record, identity) {
-                record.write(&state, &identity, &response);
-            }
-            response
         }
         Err(refusal) => refusal.into_response(),
     };
     if response.status() == StatusCode::BAD_REQUEST && response.extensions().get::<ApiError>().is_none() {
         // An extractor of axum has refused the path or the query, with a body in its own format.
         response = ApiError::invalid("the path or the query cannot be read").into_response();
+    }
+    if let Some(record) = record {
+        record.write(&response);
     }
     if let Some(refusal) = response.extensions_mut().remove::<ApiError>() {
         response = refusal.response(request_id.to_str().unwrap_or_default());
@@ -93,28 +96,34 @@ fn request_id(state: &HttpState, request: &Request<Body>) -> HeaderValue {
 struct AuthenticatedUser {
     identity: Identity,
     by_certificate_alone: bool,
+    /// True if a page of another site sends the request with the certificate of the user.
+    is_forged: bool,
 }
 
-/// Returns the user that `proof` authenticates, or `None` on a path that needs no credential.
-async fn admit(state: &HttpState, proof: Proof, peer: Option<Peer>) -> HttpResult<Option<AuthenticatedUser>> {
-    match proof {
-        Proof::Key(key) => match state.access_control.keyring.identify(&key) {
-            Some(identity) => {
-                refuse_agent(&identity)?;
-                Ok(Some(AuthenticatedUser { identity, by_certificate_alone: false }))
-            }
-            None => Err(refuse_key(state, peer.as_ref()).await),
-        },
-        Proof::Certificate(identity) => {
-            refuse_agent(&identity)?;
-            Ok(Some(AuthenticatedUser { identity, by_certificate_alone: true }))
+impl AuthenticatedUser {
+    fn check(&self) -> HttpResult<()> {
+        if self.is_forged {
+            return Err(forbidden(
+                "the request comes from a page of another site, and a certificate alone does not allow that",
+            ));
         }
-        Proof::Needless => Ok(None),
-        Proof::Forged => Err(forbidden(
-            "the request comes from a page of another site, and a certificate alone does not allow that",
-        )),
-        Proof::Missing => Err(unauthorized()),
+        refuse_agent(&self.identity)
     }
+}
+
+/// Returns the user that `proof` identifies, or `None` on a path that needs no credential.
+async fn admit(state: &HttpState, proof: Proof, peer: Option<Peer>) -> HttpResult<Option<AuthenticatedUser>> {
+    let (identity, by_certificate_alone, is_forged) = match proof {
+        Proof::Key(key) => match state.access_control.keyring.identify(&key) {
+            Some(identity) => (identity, false, false),
+            None => return Err(refuse_key(state, peer.as_ref()).await),
+        },
+        Proof::Certificate(identity) => (identity, true, false),
+        Proof::Forged(identity) => (identity, true, true),
+        Proof::Needless => return Ok(None),
+        Proof::Missing => return Err(unauthorized()),
+    };
+    Ok(Some(AuthenticatedUser { identity, by_certificate_alone, is_forged }))
 }
 
 /// Returns the refusal after a delay that grows with the number of wrong keys from the address.

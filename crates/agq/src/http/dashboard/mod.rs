@@ -38,7 +38,7 @@ use crate::{
         response::{ApiError, HttpResult, forbidden, no_content, ok, with_status},
         stream::StreamPermit,
     },
-    resp::dispatch,
+    resp::{audit, dispatch},
     service,
 };
 
@@ -218,7 +218,9 @@ async fn run(state: &HttpState, caller: &Arc<Caller>, words: Vec<String>) -> Val
     if !may || !COMMANDS.contains(&command.name) {
         let name = command.name;
         let text = format!("the dashboard or the role of this key does not allow the command: '{name}'");
-        return json!({"error": Rejection::NotPermitted(text).line()});
+        let line = Rejection::NotPermitted(text).line();
+        audit::record_refusal(&state.app, caller, command, &request, &line);
+        return json!({"error": line});
     }
     let done = dispatch::run(Arc::clone(&state.app), Arc::clone(caller), command, request).await;
     match done.reply {
