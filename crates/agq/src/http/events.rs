@@ -229,7 +229,8 @@ impl EventStream {
         let reported: BTreeSet<JobId> = reported.collect();
         if events.len() < PAGE {
             let unreported = self.ended.drain(..).filter(|job| !reported.contains(&job.job_id));
-            events.extend(unreported.filter_map(|job| log.end_of(&job, self.app.clock.now())));
+            let (up_to, now) = (followed.up_to, self.app.clock.now());
+            events.extend(unreported.filter_map(|job| EventLog::end_of(up_to, &job, now)));
         }
         if let Some(running) = &mut self.running {
             for event in events.iter().filter(|event| event.is_last()) {

@@ -157,15 +157,16 @@ impl EventLog {
         (last, later)
     }
 
-    /// Returns the final event of an ended job. Its number is that of the last event.
-    pub(crate) fn end_of(&self, job: &Job, at: Timestamp) -> Option<LoggedEvent> {
+    /// Returns the final event of an ended job, for a subscriber that has seen the log up to
+    /// `number`. The event has this number, because the id of a later event would hide that event
+    /// when the subscriber returns.
+    pub(crate) fn end_of(number: u64, job: &Job, at: Timestamp) -> Option<LoggedEvent> {
         let kind = match job.state {
             JobState::Completed => "job.completed",
             JobState::Discarded => "job.discarded",
             JobState::Cancelled => "job.cancelled",
             _ => return None,
         };
-        let number = lock(&self.ring).last;
         LoggedEvent::new(number, kind, Some(job.state), job, job.ended_at.unwrap_or(at))
     }
 
@@ -270,6 +271,19 @@ mod tests {
         }
         (0..MAX_EVENTS).for_each(|_| log.record(None, &job(), false, Timestamp(2)));
         assert!(log.follow_from(Some("evt_ff_2"), 1, |_| true).has_gap);
+    }
+
+    #[test]
+    fn final_event_of_an_ended_job_hides_no_event_that_is_recorded_meanwhile() {
+        let log = EventLog::new(Timestamp(1));
+        let mut ended = job();
+        ended.state = JobState::Completed;
+        log.record(None, &job(), false, Timestamp(2));
+        let followed = log.follow(0, 10, |_| true);
+        log.record(None, &job(), false, Timestamp(3));
+        let event = EventLog::end_of(followed.up_to, &ended, Timestamp(4)).unwrap();
+        let returned = log.follow_from(Some(&log.id_of(&event)), 10, |_| true);
+        assert_eq!((returned.events.len(), returned.has_gap), (1, false));
     }
 
     #[test]
