@@ -1,5 +1,5 @@
 //! Reload on SIGHUP: reads keys, certificates and the policy again, and reopens the audit log.
-//! Connections stay open, and a file that cannot be read changes nothing.
+//! Connections stay open, and a part with a file that cannot be read stays as it was.
 
 use std::{
     io::{IsTerminal, stdin},
@@ -40,13 +40,6 @@ impl Reload {
         let terms = replaced.as_ref().ok().cloned();
         let meaning = "read again; connections stay open, new logins need a key that is listed now";
         report("keys", meaning, replaced.map(drop));
-        if let Some(terms) = terms
-            && let Err(error) = budgets::set_all(&self.app, terms).await
-        {
-            error!(
-                "SIGHUP, budgets: not all of stored jobs are changed, for {error}; send SIGHUP again when the store answers"
-            );
-        }
         if let Some(tls) = &self.tls {
             report("certificates", "read again; new connections use them", tls.reload());
         }
@@ -57,6 +50,14 @@ impl Reload {
         if self.app.audit.is_on() {
             let meaning = "reopened; a file that was moved away is created again";
             report("audit log", meaning, self.app.audit.reopen());
+        }
+        // The budgets come last, because this change waits for the store.
+        if let Some(terms) = terms
+            && let Err(error) = budgets::set_all(&self.app, terms).await
+        {
+            error!(
+                "SIGHUP, budgets: not all of stored jobs are changed, for {error}; send SIGHUP again when the store answers"
+            );
         }
     }
 }
@@ -93,9 +94,9 @@ mod tests {
 
     use super::Reload;
     use crate::{
-        auth::keyring::Keyring,
+        auth::{audit_log::AuditLog, keyring::Keyring},
         config::Cli,
-        startup::services::without_tasks,
+        startup::services::with_audit_log,
         store::{DocumentChange, DocumentKind},
     };
 
@@ -139,7 +140,8 @@ mod tests {
         let args = ["agq", "--data-dir", "unused", "--config"].map(str::to_owned);
         let cli = Cli::try_parse_from(args.into_iter().chain([file.display().to_string()])).unwrap();
         let config = cli.resolve().unwrap();
-        let app = without_tasks(dir.path(), |_| {});
+        let audit = AuditLog::open(Some(&dir.path().join("audit.log"))).unwrap();
+        let app = with_audit_log(dir.path(), audit);
         let unreadable = |_: Option<&str>| Ok(DocumentChange::Put("{".into()));
         let stored = app.store.update_document(DocumentKind::Budget, "bob", Box::new(unreadable)).await;
         stored.unwrap().unwrap();
@@ -156,10 +158,16 @@ mod tests {
             "SIGHUP, budgets: not all of stored jobs are changed, for the store failed: the budget of bob";
         assert!(log.contains("SIGHUP, keys: read again") && log.contains(expected), "{log}");
         assert!(!log.contains("not reloaded"), "{log}");
+        let reopened = "SIGHUP, audit log: reopened";
+        assert!(
+            log.find(reopened).unwrap() < log.find(expected).unwrap(),
+            "the store holds up nothing: {log}"
+        );
 
         std::fs::write(&file, "[clients").unwrap();
         let log = log_of(&reload).await;
         assert!(is_known(&keys[1]));
         assert!(log.contains("SIGHUP, keys: not reloaded, because") && !log.contains("budgets"), "{log}");
+        assert!(log.contains(reopened), "the other parts are reloaded: {log}");
     }
 }
