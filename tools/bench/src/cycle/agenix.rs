@@ -1,5 +1,6 @@
 //! agq over RESP as a contender. A cycle is `ACTION.SUBMIT` of one input, `RPOP queue:ready`, and
-//! `JOB.UPDATE` with `completed` and the result of a task.
+//! `JOB.UPDATE` with `completed` and the result of a task. With several nodes, `BRPOP` claims the
+//! job.
 
 use std::{fmt::Write, io, sync::Arc};
 
@@ -22,8 +23,9 @@ pub(super) fn clients(
 ) -> anyhow::Result<Clients<RespClient, Vec<AgqServer>>> {
     let payloads = Payloads::new(setting.input_bytes);
     fill(&mut nodes[0].connect()?, &payloads, "old", setting.queued)?;
+    let waits = nodes.len() > 1;
     let clients = (0..setting.clients)
-        .map(|number| RespClient::connect(&nodes[number % nodes.len()], number, &payloads));
+        .map(|number| RespClient::connect(&nodes[number % nodes.len()], number, &payloads, waits));
     Ok(Clients::new(clients.collect::<io::Result<_>>()?, nodes))
 }
 
@@ -52,6 +54,8 @@ fn fill(wire: &mut BufferedConnection, payloads: &Payloads, action: &str, queued
 /// A client that submits and works, as those of the peers do.
 pub(super) struct RespClient {
     wire: BufferedConnection,
+    /// True if a claim waits for a job. Another node may have locked all ready jobs for a moment.
+    waits: bool,
     payloads: Arc<Payloads>,
     // Id and report of the claimed job.
     job_id: String,
@@ -59,9 +63,9 @@ pub(super) struct RespClient {
 }
 
 impl RespClient {
-    fn connect(agq: &AgqServer, number: usize, payloads: &Arc<Payloads>) -> io::Result<Self> {
-        let wire = agq.connect_worker(number)?;
-        Ok(Self { wire, payloads: Arc::clone(payloads), job_id: String::new(), json: String::new() })
+    fn connect(agq: &AgqServer, number: usize, payloads: &Arc<Payloads>, waits: bool) -> io::Result<Self> {
+        let (wire, payloads) = (agq.connect_worker(number)?, Arc::clone(payloads));
+        Ok(Self { wire, waits, payloads, job_id: String::new(), json: String::new() })
     }
 }
 
@@ -69,12 +73,26 @@ impl CycleClient for RespClient {
     fn cycle(&mut self, number: usize) -> io::Result<()> {
         submission(&mut self.json, self.payloads.input(number));
         self.wire.call(&["ACTION.SUBMIT", &self.json])?;
-        self.wire.write_command(&["RPOP", "queue:ready"])?;
-        self.wire.send()?;
-        let job = self.wire.bulk()?.ok_or_else(nothing_ready)?;
+        let job = claim(&mut self.wire, self.waits)?;
         completion(&mut self.job_id, &mut self.json, job, self.payloads.result(number))?;
         self.wire.call(&["JOB.UPDATE", &self.job_id, &self.json])
     }
+}
+
+/// Claims a job, and returns its document.
+fn claim(wire: &mut BufferedConnection, waits: bool) -> io::Result<&str> {
+    if waits {
+        wire.write_command(&["BRPOP", "queue:ready", "10"])?;
+        wire.send()?;
+        if wire.line()? != "*2" {
+            return Err(nothing_ready());
+        }
+        wire.bulk()?;
+    } else {
+        wire.write_command(&["RPOP", "queue:ready"])?;
+        wire.send()?;
+    }
+    wire.bulk()?.ok_or_else(nothing_ready)
 }
 
 /// Writes the submission of an action with one job.
