@@ -10,7 +10,7 @@ use sqlx::{
 use crate::store::postgres::connection::errors;
 
 /// Migrations: number, name, SQL. A released migration is never changed.
-const MIGRATIONS: [(i64, &str, &str); 11] = [
+const MIGRATIONS: [(i64, &str, &str); 12] = [
     (1, "queue", include_str!("migrations/0001_queue.sql")),
     (2, "listening", include_str!("migrations/0002_listening.sql")),
     (3, "open job spec", include_str!("migrations/0003_open_job_spec.sql")),
@@ -22,6 +22,7 @@ const MIGRATIONS: [(i64, &str, &str); 11] = [
     (9, "orders", include_str!("migrations/0009_orders.sql")),
     (10, "limit ends", include_str!("migrations/0010_limit_ends.sql")),
     (11, "node numbers", include_str!("migrations/0011_node_numbers.sql")),
+    (12, "ended jobs", include_str!("migrations/0012_ended_jobs.sql")),
 ];
 
 /// Migrates the schema to the version of this program, however long the migration takes. Fails if a

@@ -1,6 +1,9 @@
 //! Claims among many lanes read few of them.
 
-use agenix_protocol::ids::JobId;
+use agenix_protocol::{
+    documents::Status,
+    ids::{JobId, PlanId},
+};
 use agenix_rules::{
     capability::Needs,
     job::{self, Job, NewJob},
@@ -12,7 +15,7 @@ use std::sync::Arc;
 use tokio::{runtime::Handle, task::block_in_place};
 
 use crate::store::{
-    AckLevel, JobRule, JobStore,
+    AckLevel, AddOutcome, JobRule, JobStore,
     postgres::{
         PostgresStore,
         tests::{
@@ -40,6 +43,14 @@ fn limited(job_id: &str, key: &str) -> NewJob {
     let mut job = own(job_id, None, Some(key));
     let terms = LimitTerms { concurrency: Some(1), rate: None, period_ms: 1_000 };
     Arc::make_mut(job.own.as_mut().expect("it has settings of its own")).limit = Some(terms);
+    job
+}
+
+/// Makes a job that has expired.
+fn expired(job_id: &str) -> NewJob {
+    let mut job = own(job_id, None, None);
+    let own = Arc::make_mut(job.own.as_mut().expect("it has settings of its own"));
+    own.terms.ojs.as_mut().expect("it has fields of the Open Job Spec").expires_at = Some(NOW);
     job
 }
 
@@ -116,13 +127,8 @@ async fn job_of_a_limit_that_another_node_frees_is_claimed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn claim_gets_the_job_behind_many_that_have_expired() {
     let (_database, store) = fresh_node().await;
-    let expiring = |n: usize| {
-        let mut job = own(&format!("a-{n:04}"), None, None);
-        let own = Arc::make_mut(job.own.as_mut().expect("it has settings of its own"));
-        own.terms.ojs.as_mut().expect("it has fields of the Open Job Spec").expires_at = Some(NOW);
-        job
-    };
-    submit(&store, "a", Needs::default(), (0..2_500).map(expiring).collect()).await.unwrap();
+    let jobs = (0..2_500).map(|n| expired(&format!("a-{n:04}"))).collect();
+    submit(&store, "a", Needs::default(), jobs).await.unwrap();
     submit(&store, "b", Needs::default(), vec![own("b-0", None, None)]).await.unwrap();
     // A claim ends at most `MAX_WITHDRAWN` jobs, and the next one goes on behind them.
     for ended in [1_000, 2_000] {
@@ -131,6 +137,27 @@ async fn claim_gets_the_job_behind_many_that_have_expired() {
     }
     assert_eq!(claim(&store, 1).await[0].job.job_id.as_str(), "b-0");
     assert_eq!(number(&store, "SELECT count(*) FROM agq.ended").await, 2_500);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_job_that_has_expired_can_be_retried_and_forgotten() {
+    let (_database, store) = fresh_node().await;
+    let added = submit(&store, "a", Needs::default(), vec![expired("a-0")]);
+    let claims = async { store.claim(claimants(1), NOW, 0).await };
+    // The claim ends the job in the transaction that adds it.
+    let (added, claims) = in_one_batch(&store, join(added, claims)).await;
+    assert_eq!(added, Ok(AddOutcome::New));
+    assert!(claims.unwrap().iter().all(Option::is_none));
+    assert_eq!(number(&store, "SELECT count(*) FROM agq.jobs").await, 0);
+    assert_eq!(number(&store, "SELECT count(*) FROM agq.ended JOIN agq.inputs USING (job_id)").await, 1);
+    let job_id = JobId::new("a-0").unwrap();
+    let retry: JobRule = Box::new(|job: Option<&Job>| job::retried(job.expect("it is there"), false, NOW));
+    store.decide(&job_id, AckLevel::Durable, None, retry).await.unwrap().unwrap();
+    assert_eq!(claim(&store, 1).await.len(), 1);
+    ack(&store, &job_id).await;
+    assert!(store.forget_job(&job_id, Status::Completed).await.unwrap());
+    assert!(store.delete_plan(&PlanId::new("p").unwrap(), None).await.unwrap().unwrap());
+    assert_eq!(number(&store, "SELECT count(*) FROM agq.jobs").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

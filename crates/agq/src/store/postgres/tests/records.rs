@@ -3,12 +3,13 @@
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{capability::Needs, job::RuleOutcome};
 use e2e::{Database, eventually};
-use sqlx::{AssertSqlSafe, Row, query, query_scalar, raw_sql};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, query, query_scalar, raw_sql};
 
 use super::{
-    super::{PostgresSettings, PostgresStore, codec::encode, migrate},
+    super::{PostgresSettings, PostgresStore, codec::encode, migrate, schema::migrate_first},
     between_nodes::other_session,
     making::{NOW, ack, cancel, claim, fresh_node, node, number, own, plain, submit},
+    store_on,
 };
 use crate::store::{
     AckLevel, AddOutcome, DocumentStore, JobRule, JobStore, Retention, UnusedRecords, WorkerStore,
@@ -212,6 +213,21 @@ async fn document_of_a_kind_that_another_session_holds_loses_a_removed_job() {
     raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
     assert_eq!(pruning.await.unwrap().unwrap(), 1);
     assert_eq!(number(&store, "SELECT count(*) FROM agq.notes WHERE kind = 'unique'").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn migration_moves_ended_jobs_out_of_the_jobs_that_have_not_ended() {
+    let database = Database::new();
+    let mut connection = PgConnection::connect(&database.url()).await.unwrap();
+    migrate_first(11, &mut connection).await.unwrap();
+    let jobs = "INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, created_at, record) \
+        VALUES ('a-0', 'a', 0, 'p', 1, 100, 1, 0, true, 0, ''), ('a-1', 'a', 1, 'p', 1, 100, 2, 3, false, 0, '')";
+    raw_sql(jobs).execute(&mut connection).await.unwrap();
+    let store = store_on(&database).await;
+    assert_eq!(number(&store, "SELECT count(*) FROM agq.jobs WHERE job_id = 'a-0'").await, 1);
+    assert_eq!(number(&store, "SELECT count(*) FROM agq.jobs").await, 1);
+    let moved = "SELECT count(*) FROM agq.ended WHERE job_id = 'a-1' AND status = 3 AND ended_at > 0";
+    assert_eq!(number(&store, moved).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -144,7 +144,7 @@ impl JobRows {
         round_trip.call(&CHANGE_JOBS, params);
     }
 
-    /// Moves jobs to the ended ones.
+    /// Moves jobs to the ended ones, or inserts new jobs that have ended.
     pub(crate) fn end(self, round_trip: &mut RoundTrip) {
         if self.job_id.is_empty() {
             return;

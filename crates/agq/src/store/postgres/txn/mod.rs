@@ -313,20 +313,24 @@ impl<'b> PgTxn<'b> {
         self.session.send(round_trip).map(drop).map_err(|failure| failure.error)
     }
 
-    /// Adds the statements that insert the new actions and jobs.
+    /// Adds the statements that insert the new actions and jobs. A claim of this transaction may
+    /// have ended some of the new jobs.
     fn push_new(&mut self, round_trip: &mut RoundTrip) -> Result<()> {
         std::mem::take(&mut self.new_actions).insert(round_trip);
-        let mut new = JobRows::default();
+        let [mut new, mut ended] = <[JobRows; 2]>::default();
         for (_, JobWrite { after, .. }) in self.job_writes.extract_if(.., |_, one| one.before.is_none()) {
-            new.push(&after)?;
+            let rows = if after.is_ended() { &mut ended } else { &mut new };
+            rows.push(&after)?;
         }
-        self.grown_by += new.len();
-        if new.len() > 0 {
-            self.lock_lanes(new.lanes())?;
+        let count = new.len() + ended.len();
+        self.grown_by += count;
+        if count > 0 {
+            self.lock_lanes(new.lanes().chain(ended.lanes()))?;
             // The look for the claims did not see the new jobs.
             self.reads.claims = None;
         }
         new.insert(round_trip, std::mem::take(&mut self.inputs));
+        ended.end(round_trip);
         Ok(())
     }
 
