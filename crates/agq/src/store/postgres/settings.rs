@@ -12,7 +12,8 @@ pub(crate) struct PostgresSettings {
     pub(crate) timeout: Duration,
     /// True if the node receives notifications of other nodes by LISTEN.
     pub(crate) listens: bool,
-    /// Interval at which waiters are woken, because a notification may have been lost.
+    /// Interval at which waiters are woken, because a notification may have been lost, or another
+    /// session may have locked a job for a while.
     pub(crate) poll: Duration,
     /// Term of the leader: time of silence after which another node may become the leader.
     pub(crate) term: Duration,

@@ -173,12 +173,15 @@ impl NotifyBus {
             loop {
                 ticks.tick().await;
                 // Without LISTEN, polling is the only way to find a new node.
-                if let Err(error) = self.nodes.find_peers().await {
-                    debug!(%error, "the search for other nodes failed");
-                }
-                if self.nodes.has_peers() {
-                    self.ready_notices.add(ReadyPositions::any());
-                    self.notifier.announce_all();
+                match self.nodes.find_peers().await {
+                    // Waiters of a node that is alone look again, too, because claims pass over
+                    // jobs that any other session has locked.
+                    Ok(()) => {
+                        self.ready_notices.add(ReadyPositions::any());
+                        self.notifier.announce_all();
+                    }
+                    // The waiters would get an error.
+                    Err(error) => debug!(%error, "the search for other nodes failed"),
                 }
             }
         };

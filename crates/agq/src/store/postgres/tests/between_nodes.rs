@@ -1,6 +1,6 @@
 //! Several nodes at one database, and foreign sessions that lock rows of it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use agenix_protocol::{
     documents::WorkerRegistration,
@@ -11,16 +11,20 @@ use agenix_rules::{
     limit::Limit,
     worker::{self, Worker},
 };
-use e2e::Database;
+use e2e::{Database, eventually};
 use futures_util::{FutureExt, future::join_all};
 use sqlx::{Connection, Error, PgConnection, Row, query, query_scalar, raw_sql};
+use tokio::{sync::mpsc, task::block_in_place};
 
 use crate::store::{
     AckLevel, DocumentKind, DocumentStore, JobStore, RuleResult, StoreAdmin, StoreFuture, StoredPlan,
     WorkerRule, WorkerStore,
     postgres::{
-        PostgresStore,
-        tests::making::{NOW, ack, cancel, claim, claimants, fresh_node, node, number, own, plain, submit},
+        PostgresSettings, PostgresStore,
+        tests::{
+            making::{NOW, ack, cancel, claim, claimants, fresh_node, node, number, own, plain, submit},
+            waiting_claims::wait_for_a_job,
+        },
         txn::{candidates::ClaimRequest, locked_rows::make},
     },
 };
@@ -148,6 +152,28 @@ async fn claim_skips_a_locked_limit() {
     // A closed connection may hold its locks for a moment longer.
     raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
     assert_eq!(got(&store, 2).await, ["a-0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_claimant_gets_a_job_that_another_session_had_locked() {
+    let database = Database::new();
+    // Adds the plan.
+    drop(node(&database).await);
+    let poll = Duration::from_millis(20);
+    let settings = PostgresSettings { listens: false, poll, ..PostgresSettings::default() };
+    let store = Arc::new(PostgresStore::open(&database.url(), settings).await.unwrap());
+    submit(&store, "a", Needs::default(), vec![plain("a-0")]).await.unwrap();
+    let lock = "SELECT FROM agq.jobs WHERE job_id = 'a-0' FOR UPDATE";
+    let mut other = other_session(&database, lock).await;
+    assert!(got(&store, 1).await.is_empty());
+    store.notifier.set_job_interest(true);
+    let (_nothing, outgoing) = mpsc::channel(1);
+    store.join("", outgoing, |_, _| {});
+    let waiting = wait_for_a_job(&store, 1);
+    raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    block_in_place(|| eventually("the job that was locked", || waiting.is_finished().then_some(())));
+    assert_eq!(waiting.await.unwrap(), ["a-0"]);
+    assert!(!store.nodes.has_peers());
 }
 
 #[tokio::test(flavor = "multi_thread")]
