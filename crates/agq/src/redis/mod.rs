@@ -178,7 +178,7 @@ pub(crate) async fn expire(store: &dyn Store, now: Timestamp, limit: usize) -> R
     if overdue.is_empty() {
         return Ok(0);
     }
-    let swept = change(store, move |keys| {
+    let swept = change(store, 0, move |keys| {
         keys.read_ahead(&overdue.iter().map(|key| &key[..]).collect::<Vec<_>>())?;
         let mut count = 0;
         for key in &overdue {
@@ -228,7 +228,7 @@ mod tests {
 
     async fn run(store: &RedbStore, line: &str, now: u64) -> Reply {
         let command = command(line);
-        let reply = change(store, move |keys| ruled(apply(keys, &command, Timestamp(now)))).await.unwrap();
+        let reply = change(store, 0, move |keys| ruled(apply(keys, &command, Timestamp(now)))).await.unwrap();
         reply.unwrap_or_else(|rejection| Reply::Error(rejection.line()))
     }
 
@@ -260,7 +260,7 @@ mod tests {
     async fn transaction_continues_after_a_rejected_command() {
         let store = RedbStore::in_memory().unwrap();
         let commands: Vec<_> = ["SET k text", "INCR k", "LPUSH l 1", "GET k"].map(command).into();
-        let replies = change(&store, move |keys| apply_all(keys, &commands, Timestamp(1))).await.unwrap();
+        let replies = change(&store, 0, move |keys| apply_all(keys, &commands, Timestamp(1))).await.unwrap();
         let refused = Reply::Error("ERR value is not an integer or out of range".into());
         assert_eq!(replies, [Reply::ok(), refused, Reply::Integer(1), Reply::bulk("text")]);
     }

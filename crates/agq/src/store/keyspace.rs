@@ -96,8 +96,9 @@ pub(crate) type KeyRead = Box<dyn Fn(&dyn KeyReader) -> StoreResult<()> + Send +
 pub(crate) type KeyUpdate = Box<dyn Fn(&mut dyn KeyWriter) -> StoreResult<()> + Send + Sync>;
 
 pub(crate) trait Keyspace: Send + Sync + 'static {
-    /// Runs `work` in a transaction, which is durable when the future resolves.
-    fn update(&self, work: KeyUpdate) -> StoreFuture<()>;
+    /// Runs `work` in a transaction, which is durable when the future resolves. `bytes` is the
+    /// approximate size of what the work writes.
+    fn update(&self, bytes: usize, work: KeyUpdate) -> StoreFuture<()>;
     fn read(&self, work: KeyRead) -> StoreFuture<()>;
     /// Runs a short read before the call returns. Returns false if the store is remote, and cannot.
     fn read_at_once(&self, work: &mut dyn FnMut(&dyn KeyReader)) -> bool;
@@ -126,6 +127,7 @@ impl<T> ResultSlot<T> {
 /// order of all writes when the method is called, not when the future is polled.
 pub(crate) fn change<S, T, W>(
     store: &S,
+    bytes: usize,
     work: W,
 ) -> impl Future<Output = StoreResult<T>> + Send + use<S, T, W>
 where
@@ -135,7 +137,7 @@ where
 {
     let slot = ResultSlot(Arc::default());
     let filled = ResultSlot(Arc::clone(&slot.0));
-    let done = store.update(Box::new(move |keys| work(keys).map(|outcome| filled.fill(outcome))));
+    let done = store.update(bytes, Box::new(move |keys| work(keys).map(|outcome| filled.fill(outcome))));
     slot.emptied_after(done)
 }
 

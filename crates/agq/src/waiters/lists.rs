@@ -230,7 +230,7 @@ async fn take_all(
         return Ok(Vec::new());
     }
     let all = Arc::clone(pops);
-    let taken = change(store, move |keyspace| {
+    let taken = change(store, 0, move |keyspace| {
         let (mut taken, mut empty) = (Vec::new(), HashSet::new());
         for one in all.iter() {
             if let Some(ruled) = redis::ruled(one.take(keyspace, &mut empty, now))?.transpose() {
@@ -246,7 +246,7 @@ async fn take_all(
 fn put_back(store: &dyn Store, element: Element, now: Timestamp) {
     let Element { key, value, back_to: Some(to) } = element else { return };
     // The store keeps the order of writes. Nobody waits for the result.
-    drop(change(store, move |keyspace| {
+    drop(change(store, value.len(), move |keyspace| {
         if let Err(rejection) = redis::ruled(redis::put_back(keyspace, &key, &value, to, now))? {
             warn!(key = %key.escape_ascii(), %rejection, "an element that no client received could not be put back");
         }

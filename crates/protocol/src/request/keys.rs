@@ -177,6 +177,20 @@ impl KeyCommand {
         pattern.into_iter().chain(self.keys())
     }
 
+    /// Returns the number of bytes of the keys, values and members in the command.
+    pub fn byte_len(&self) -> usize {
+        let values: usize = match self {
+            Self::Set { value, .. } | Self::LRem { value, .. } => value.len(),
+            Self::MSet { pairs } => pairs.iter().map(|[_, value]| value.len()).sum(),
+            Self::Push { values, .. } => values.iter().map(Bytes::len).sum(),
+            Self::ZAdd { members, .. } => members.iter().map(|(_, member)| member.len()).sum(),
+            Self::ZRem { members, .. } => members.iter().map(Bytes::len).sum(),
+            Self::ZScore { member, .. } | Self::SIsMember { member, .. } => member.len(),
+            _ => 0,
+        };
+        values + self.keys().map(Bytes::len).sum::<usize>()
+    }
+
     /// Returns true if the command may change data.
     pub fn is_write(&self) -> bool {
         matches!(

@@ -68,7 +68,8 @@ pub(crate) async fn count(app: &AppState) -> Result<u64> {
 pub(crate) async fn transaction(app: &AppState, commands: Vec<KeyCommand>) -> Result<Vec<Reply>> {
     let (store, now) = (&*app.store, app.clock.now());
     let replies = if commands.iter().any(KeyCommand::is_write) {
-        change(store, move |all| redis::apply_all(all, &commands, now)).await?
+        let bytes = commands.iter().map(KeyCommand::byte_len).sum();
+        change(store, bytes, move |all| redis::apply_all(all, &commands, now)).await?
     } else {
         scan(store, move |all| redis::read_all(all, &commands, now)).await?
     };

@@ -31,7 +31,8 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Command
         Ok(_) => return Err(format!("{name} is no command on keys").into()),
         Err(error) => return Err(error.line().into()),
     };
-    let reply = Box::pin(change(store, move |all| redis::ruled(redis::apply(all, &command, now))));
+    let bytes = command.byte_len();
+    let reply = Box::pin(change(store, bytes, move |all| redis::ruled(redis::apply(all, &command, now))));
     Ok(Some(show(reply, |reply| vec![reply.map_or_else(|refusal| refusal.line(), |reply| shown(&reply))])))
 }
 

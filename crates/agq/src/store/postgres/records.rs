@@ -37,7 +37,7 @@ use crate::store::{
         txn::{jobs::JobDecision, unused_lanes},
         writer::{
             queue::Claiming,
-            subject::{self, WriteSubject},
+            subject::{Subjects, WriteSubject},
         },
     },
     types::RuleFuture,
@@ -45,8 +45,11 @@ use crate::store::{
 
 impl JobStore for PostgresStore {
     fn add_plan(&self, plan: NewPlan) -> StoreFuture<RuleResult<bool>> {
-        let subject = WriteSubject::Plan(plan.record.plan_id.clone());
-        self.write_on(subject, AckLevel::Durable, move |batch| batch.add_plan(&plan))
+        let subjects = Subjects::from(WriteSubject::Plan(plan.record.plan_id.clone()));
+        let bytes = plan.record.json.len();
+        self.submit_write(|handle| {
+            handle.write_sized(bytes, subjects, AckLevel::Durable, move |batch| batch.add_plan(&plan))
+        })
     }
 
     fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>> {
@@ -75,8 +78,10 @@ impl JobStore for PostgresStore {
     }
 
     fn add_jobs(&self, more: AppendJobs) -> StoreFuture<RuleResult<u64>> {
-        self.write_on(WriteSubject::Action(more.action_id.clone()), AckLevel::Durable, move |batch| {
-            batch.add_jobs(&more)
+        let subjects = Subjects::from(WriteSubject::Action(more.action_id.clone()));
+        let bytes = more.jobs.iter().map(|job| job.input.len()).sum();
+        self.submit_write(|handle| {
+            handle.write_sized(bytes, subjects, AckLevel::Durable, move |batch| batch.add_jobs(&more))
         })
     }
 
@@ -339,7 +344,7 @@ impl StoreAdmin for PostgresStore {
     }
 
     fn wait_until_applied(&self) -> StoreFuture<()> {
-        self.write_on(subject::Subjects::all(), AckLevel::Applied, |_| Ok(()))
+        self.write_on(Subjects::all(), AckLevel::Applied, |_| Ok(()))
     }
 
     fn wait_until_tried(&self) -> Option<StoreFuture<()>> {

@@ -22,7 +22,7 @@ use crate::store::{
 };
 
 impl Keyspace for RedbStore {
-    fn update(&self, work: KeyUpdate) -> StoreFuture<()> {
+    fn update(&self, _bytes: usize, work: KeyUpdate) -> StoreFuture<()> {
         self.write(AckLevel::Durable, move |txn| {
             let mut keys = TxnKeys { txn, fault: RefCell::default() };
             let outcome = work(&mut keys);

@@ -58,7 +58,7 @@ impl TestStore {
             command
         };
         let (commands, now): (Vec<_>, _) = (lines.iter().map(command).collect(), Clock::default().now());
-        change(&*self.store, move |keyspace| redis::apply_all(keyspace, &commands, now)).await.unwrap()
+        change(&*self.store, 0, move |keyspace| redis::apply_all(keyspace, &commands, now)).await.unwrap()
     }
 }
 

@@ -99,3 +99,13 @@ fn refusals_have_the_texts_of_redis() {
         assert_eq!(refused(line), expected, "{line}");
     }
 }
+
+#[test]
+fn byte_len_counts_keys_values_and_members() {
+    let lines = ["SET key value", "MSET a 12 b 345", "RPUSH list 1 22", "ZADD set 1 member", "DEL a bc"];
+    let lengths = lines.map(|line| match parse(line) {
+        Ok(Request::Key(command)) => command.byte_len(),
+        other => panic!("{line}: {other:?}"),
+    });
+    assert_eq!(lengths, [8, 7, 7, 9, 3]);
+}

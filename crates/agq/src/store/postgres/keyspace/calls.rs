@@ -20,8 +20,8 @@ use crate::store::{
 };
 
 impl Keyspace for PostgresStore {
-    fn update(&self, work: KeyUpdate) -> StoreFuture<()> {
-        self.hand_in_keys(|inbox| inbox.change_keys(move |batch| on_keys(batch, &work)))
+    fn update(&self, bytes: usize, work: KeyUpdate) -> StoreFuture<()> {
+        self.hand_in_keys(|inbox| inbox.change_keys(bytes, move |batch| on_keys(batch, &work)))
     }
 
     fn read(&self, work: KeyRead) -> StoreFuture<()> {

@@ -8,7 +8,7 @@ use e2e::{Database, FOR_TESTS, Postgres, Proxy};
 use futures_util::FutureExt;
 use sqlx::{Connection, PgConnection, query, query_scalar};
 
-use super::{fresh_store, run, store_on};
+use super::{fresh_store, making::number, run, store_on};
 use crate::store::{
     JobStore, KeyEntry, Keyspace, StoreAdmin, StoredValue,
     postgres::{
@@ -160,12 +160,35 @@ async fn writes_on_jobs_do_not_wait_for_writes_on_keys() {
     let mut other = PgConnection::connect(&database.url()).await.unwrap();
     query("SELECT pg_advisory_lock($1)").bind(KEYS_LOCK).execute(&mut other).await.unwrap();
     let entry = KeyEntry { content: StoredValue::Text(Bytes::from_static(b"v")), expires_at: None };
-    let mut set = store.update(Box::new(move |keys| keys.put_entry(b"k", &entry)));
+    let mut set = store.update(1, Box::new(move |keys| keys.put_entry(b"k", &entry)));
     store.set_paused("queue", true).await.unwrap();
     store.wait_until_applied().await.unwrap();
     assert!((&mut set).now_or_never().is_none(), "the other one holds the lock");
     query("SELECT pg_advisory_unlock($1)").bind(KEYS_LOCK).execute(&mut other).await.unwrap();
     set.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batch_that_waits_too_long_for_the_lock_on_keys_is_refused_as_a_whole() {
+    let database = Database::new();
+    let timeout = Duration::from_secs(2);
+    let settings = PostgresSettings { listens: false, timeout, ..PostgresSettings::default() };
+    let store = PostgresStore::open(&database.url(), settings).await.unwrap();
+    let mut other = PgConnection::connect(&database.url()).await.unwrap();
+    query("SELECT pg_advisory_lock($1)").bind(KEYS_LOCK).execute(&mut other).await.unwrap();
+    let set = |key: &'static [u8]| {
+        let entry = KeyEntry { content: StoredValue::Text(Bytes::from_static(b"v")), expires_at: None };
+        store.update(1, Box::new(move |keys| keys.put_entry(key, &entry)))
+    };
+    let first = set(b"a");
+    let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    while number(&store, waits).await == 0 {}
+    // The writer waits for the lock, so these are one batch.
+    let (second, third) = (set(b"b"), set(b"c"));
+    assert!(first.await.is_err() && second.await.is_err());
+    query("SELECT pg_advisory_unlock($1)").bind(KEYS_LOCK).execute(&mut other).await.unwrap();
+    assert!(third.await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,26 +211,32 @@ async fn large_command_on_keys_needs_few_statements() {
     let entry = |content| KeyEntry { content, expires_at: None };
     let many = 5_000_i64;
     store
-        .update(Box::new(move |keys| {
-            for n in 0..many {
-                keys.put_item(b"list", n, b"item")?;
-                keys.put_score(b"set", &n.to_be_bytes(), 1.0)?;
-                keys.put_entry(&n.to_be_bytes(), &entry(StoredValue::Text(Bytes::from_static(b"v"))))?;
-            }
-            keys.put_entry(b"list", &entry(StoredValue::List { head: 0, tail: many }))?;
-            keys.put_entry(b"set", &entry(StoredValue::Sorted { members: 5_000 }))
-        }))
+        .update(
+            0,
+            Box::new(move |keys| {
+                for n in 0..many {
+                    keys.put_item(b"list", n, b"item")?;
+                    keys.put_score(b"set", &n.to_be_bytes(), 1.0)?;
+                    keys.put_entry(&n.to_be_bytes(), &entry(StoredValue::Text(Bytes::from_static(b"v"))))?;
+                }
+                keys.put_entry(b"list", &entry(StoredValue::List { head: 0, tail: many }))?;
+                keys.put_entry(b"set", &entry(StoredValue::Sorted { members: 5_000 }))
+            }),
+        )
         .await
         .unwrap();
     store
-        .update(Box::new(move |keys| {
-            assert_eq!(keys.take_items(b"list", 0..many)?.len(), 5_000);
-            for n in 0..many {
-                assert!(keys.remove_score(b"set", &n.to_be_bytes())?);
-                assert!(keys.remove(&n.to_be_bytes())?);
-            }
-            Ok(())
-        }))
+        .update(
+            0,
+            Box::new(move |keys| {
+                assert_eq!(keys.take_items(b"list", 0..many)?.len(), 5_000);
+                for n in 0..many {
+                    assert!(keys.remove_score(b"set", &n.to_be_bytes())?);
+                    assert!(keys.remove(&n.to_be_bytes())?);
+                }
+                Ok(())
+            }),
+        )
         .await
         .unwrap();
     let count = "SELECT count(*) FROM public.statements";

@@ -44,14 +44,17 @@ async fn migration_keeps_keys_of_the_previous_version() {
     assert_eq!(members(&store).await, ["n", "m"]);
     let long = Bytes::from(vec![b'm'; 100_000]);
     let member = long.clone();
-    let change = store.update(Box::new(move |keys| {
-        let text = StoredValue::Text(Bytes::from_static(b"v"));
-        assert_eq!(keys.entry(b"text")?, Some(KeyEntry { content: text, expires_at: None }));
-        assert_eq!(keys.items(b"list", 0..2)?, ["a", "b"]);
-        // A score of a member is changed, and no second row is made.
-        keys.put_score(b"set", b"m", 3.0)?;
-        keys.put_score(b"set", &member, 2.0)
-    }));
+    let change = store.update(
+        0,
+        Box::new(move |keys| {
+            let text = StoredValue::Text(Bytes::from_static(b"v"));
+            assert_eq!(keys.entry(b"text")?, Some(KeyEntry { content: text, expires_at: None }));
+            assert_eq!(keys.items(b"list", 0..2)?, ["a", "b"]);
+            // A score of a member is changed, and no second row is made.
+            keys.put_score(b"set", b"m", 3.0)?;
+            keys.put_score(b"set", &member, 2.0)
+        }),
+    );
     change.await.unwrap();
     assert_eq!(members(&store).await, ["m".into(), "n".into(), long]);
 }

@@ -12,8 +12,10 @@ use crate::store::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailurePhase {
-    /// Before any work: nothing was changed.
+    /// Before the transaction began: nothing was changed.
     Before,
+    /// In the first round trip of the transaction: all changes are rolled back.
+    Opening,
     /// During the work: all changes are rolled back.
     During,
     /// During the commit: the changes may have been committed.
@@ -36,7 +38,7 @@ impl TxnFailure {
     pub(crate) fn of_opening(failure: RoundTripFailure) -> Self {
         let RoundTripFailure { error, succeeded } = failure;
         let is_begun = succeeded > 0 && !is_disconnect(&error);
-        Self { error, stage: if is_begun { FailurePhase::During } else { FailurePhase::Before } }
+        Self { error, stage: if is_begun { FailurePhase::Opening } else { FailurePhase::Before } }
     }
 
     pub(crate) fn of_commit(failure: CommitFailure) -> Self {
@@ -47,6 +49,13 @@ impl TxnFailure {
     pub(crate) fn panic() -> Self {
         let text = "agq panicked during this write, which is a bug in agq; see its log";
         Self { error: Error::InvalidArgument(text.into()), stage: FailurePhase::Panic }
+    }
+
+    /// Returns true if the database cancelled the first round trip of the transaction, because one
+    /// of its statements took too long.
+    pub(crate) fn is_late_opening(&self) -> bool {
+        self.stage == FailurePhase::Opening
+            && matches!(&self.error, Error::Database(error) if error.code().is_some_and(|code| code == "57014"))
     }
 
     /// Converts the failure to an error with a message that names the fate of the write.

@@ -127,6 +127,10 @@ impl PgWriter {
         }
         match self.attempt(&mut writes, wait) {
             Ok(effects) => self.answer(effects, writes),
+            // Each half would wait as long for the lock on all keys.
+            Err(failure) if failure.is_late_opening() && writes.iter().any(PgWrite::is_on_keys) => {
+                self.refuse(writes, &failure);
+            }
             // One of the writes fails, and the others must not fail with it.
             Err(TxnFailure { error, .. }) if writes.len() > 1 && !is_disconnect(&error) => {
                 debug!(%error, count = writes.len(), "the batch failed, and is retried in two halves");

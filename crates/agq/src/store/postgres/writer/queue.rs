@@ -83,6 +83,17 @@ pub(crate) struct SingleWrite {
     pub(crate) name: Option<String>,
 }
 
+impl SingleWrite {
+    /// Makes a write that locks no name, and the receiver of its answer.
+    fn new<T: Send + 'static>(
+        subjects: Subjects,
+        work: impl Fn(&mut PgTxn<'_>) -> Result<T> + Send + 'static,
+    ) -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
+        let (pending, answer) = PendingReply::new();
+        (Self { work: Box::new((work, pending)), subjects, is_on_keys: false, name: None }, answer)
+    }
+}
+
 /// Work of a write. The writer may apply it more than once.
 pub(crate) trait Work: Send {
     fn apply(&mut self, txn: &mut PgTxn<'_>) -> Result<()>;
@@ -226,7 +237,19 @@ impl PgWriteHandle {
         level: AckLevel,
         work: impl Fn(&mut PgTxn<'_>) -> Result<T> + Send + 'static,
     ) -> StoreFuture<T> {
-        self.submit_single(level, subjects, false, None, work)
+        self.write_sized(0, subjects, level, work)
+    }
+
+    /// Submits a write with the approximate number of bytes that it sends to the database.
+    pub(crate) fn write_sized<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        subjects: Subjects,
+        level: AckLevel,
+        work: impl Fn(&mut PgTxn<'_>) -> Result<T> + Send + 'static,
+    ) -> StoreFuture<T> {
+        let (work, answer) = SingleWrite::new(subjects, work);
+        self.submit(level, WriteKind::Other(work), bytes, answer)
     }
 
     pub(crate) fn decide_document(
@@ -239,28 +262,21 @@ impl PgWriteHandle {
         let name = Some(document_name(kind, &id));
         let subjects = Subjects::from(WriteSubject::Note(kind, id.clone()));
         let work = move |txn: &mut PgTxn<'_>| txn.decide_document(kind, &id, &rule);
-        self.submit_single(AckLevel::Durable, subjects, false, name, work)
+        let (work, answer) = SingleWrite::new(subjects, work);
+        self.submit(AckLevel::Durable, WriteKind::Other(SingleWrite { name, ..work }), 0, answer)
     }
 
+    /// Submits a change of users' keys, with the approximate number of bytes that it sends to the
+    /// database.
     pub(crate) fn change_keys(
         &self,
+        bytes: usize,
         work: impl Fn(&mut PgTxn<'_>) -> Result<()> + Send + 'static,
     ) -> StoreFuture<()> {
         // These writes share one lock, for which they wait without bound, so none of them is late.
-        self.submit_single(AckLevel::Durable, Subjects::default(), true, None, work)
-    }
-
-    fn submit_single<T: Send + 'static>(
-        &self,
-        level: AckLevel,
-        subjects: Subjects,
-        is_on_keys: bool,
-        name: Option<String>,
-        work: impl Fn(&mut PgTxn<'_>) -> Result<T> + Send + 'static,
-    ) -> StoreFuture<T> {
-        let (pending, answer) = PendingReply::new();
-        let single = SingleWrite { work: Box::new((work, pending)), subjects, is_on_keys, name };
-        self.submit(level, WriteKind::Other(single), 0, answer)
+        let (work, answer) = SingleWrite::new(Subjects::default(), work);
+        let work = SingleWrite { is_on_keys: true, ..work };
+        self.submit(AckLevel::Durable, WriteKind::Other(work), bytes, answer)
     }
 
     /// Submits a write. The write takes its place in the order before this returns.
@@ -297,8 +313,15 @@ mod tests {
     use agenix_protocol::ids::JobId;
     use agenix_rules::job::RuleOutcome;
 
-    use super::{Pace, PgQueue, PgWriteHandle};
+    use super::{Pace, PgQueue, PgWriteHandle, Subjects};
     use crate::store::{AckLevel, ReportedResults, postgres::txn::jobs::JobDecision};
+
+    /// Takes at most `most` writes or 100 bytes for each of `count` batches, and returns the numbers
+    /// of writes.
+    fn taken(queue: &PgQueue, most: usize, count: usize) -> Vec<usize> {
+        let take = || queue.take(most, 100, Some(Duration::ZERO), &mut Pace::default());
+        std::iter::from_fn(|| take().map(|taken| taken.len())).take(count).collect()
+    }
 
     fn report(handle: &PgWriteHandle, bytes: usize) {
         let job_id = JobId::new("a-0").unwrap();
@@ -315,13 +338,19 @@ mod tests {
         for bytes in [60, 30, 20, 500, 0, 0] {
             report(&handle, bytes);
         }
-        let sizes: Vec<usize> = std::iter::from_fn(|| {
-            queue.take(2, 100, Some(Duration::ZERO), &mut Pace::default()).map(|taken| taken.len())
-        })
-        .take(5)
-        .collect();
         // A write that is larger than the bound is taken alone, and no write is left out.
-        assert_eq!(sizes, [2, 1, 1, 2, 0]);
+        assert_eq!(taken(&queue, 2, 5), [2, 1, 1, 2, 0]);
+    }
+
+    #[test]
+    fn take_counts_the_bytes_of_keys_and_of_other_writes() {
+        let queue = Arc::new(PgQueue::default());
+        let handle = PgWriteHandle(Arc::clone(&queue));
+        for bytes in [60, 30, 20] {
+            drop(handle.change_keys(bytes, |_| Ok(())));
+        }
+        drop(handle.write_sized(90, Subjects::default(), AckLevel::Durable, |_| Ok(())));
+        assert_eq!(taken(&queue, 10, 4), [2, 1, 1, 0]);
     }
 
     #[test]

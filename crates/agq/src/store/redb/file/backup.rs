@@ -56,7 +56,7 @@ mod tests {
         let store = RedbStore::in_memory().unwrap();
         assert!(store.add_plan(plan("before").into()).await.unwrap().unwrap());
         let entry = KeyEntry { content: StoredValue::Text("value".into()), expires_at: Some(Timestamp(9)) };
-        store.update(Box::new(move |keys| keys.put_entry(b"key", &entry))).await.unwrap();
+        store.update(0, Box::new(move |keys| keys.put_entry(b"key", &entry))).await.unwrap();
         let bytes = store.backup(path.clone()).await.unwrap();
         assert!(store.add_plan(plan("after").into()).await.unwrap().unwrap());
 

@@ -56,7 +56,7 @@ impl StorageBackend for Counting {
 
 fn set(store: &RedbStore, key: String, value: &'static str) -> StoreFuture<()> {
     let entry = KeyEntry { content: StoredValue::Text(Bytes::from(value)), expires_at: None };
-    store.update(Box::new(move |keys| keys.put_entry(key.as_bytes(), &entry)))
+    store.update(0, Box::new(move |keys| keys.put_entry(key.as_bytes(), &entry)))
 }
 
 fn leader(store: &RedbStore) -> Arc<GroupCommit> {

@@ -105,7 +105,7 @@ fn cancel(now: Timestamp) -> JobRule {
 }
 
 async fn add_keys(store: &RedbStore) {
-    let added = change(store, |keys| {
+    let added = change(store, 0, |keys| {
         let entry = |content| KeyEntry { content, expires_at: None };
         let text = StoredValue::Text(Bytes::from_static(b"x"));
         keys.put_entry(b"text", &KeyEntry { content: text, expires_at: Some(Timestamp(99)) })?;
