@@ -27,8 +27,8 @@ pub(crate) struct PubSubMessage {
 #[derive(Default)]
 pub(crate) struct PubSub {
     inner: Mutex<PubSubTables>,
-    /// Channel to the task that sends messages to other nodes.
-    peers: OnceLock<mpsc::Sender<(Bytes, Bytes)>>,
+    /// Function that sends a message to the other nodes.
+    send_to_peers: OnceLock<Box<dyn Fn(&Bytes, &Bytes) + Send + Sync>>,
 }
 
 #[derive(Default)]
@@ -111,10 +111,10 @@ impl PubSub {
         receiver
     }
 
-    /// Published messages are also sent to `peers`, unless it is full.
-    pub(crate) fn connect_peers(&self, peers: mpsc::Sender<(Bytes, Bytes)>) {
+    /// Passes published messages, with their channel, also to `send_to_peers`.
+    pub(crate) fn connect_peers(&self, send_to_peers: impl Fn(&Bytes, &Bytes) + Send + Sync + 'static) {
         // The method is called once, at the start of agq.
-        let _already = self.peers.set(peers);
+        let _already = self.send_to_peers.set(Box::new(send_to_peers));
     }
 
     /// Publishes a message at all nodes. Returns the number of subscribers at this node.
@@ -125,8 +125,8 @@ impl PubSub {
         if is_reply(channel) && self.publish_here(channel, payload) > 0 {
             return 1;
         }
-        if let Some(peers) = self.peers.get() {
-            let _full = peers.try_send((channel.clone(), payload.clone()));
+        if let Some(send_to_peers) = self.send_to_peers.get() {
+            send_to_peers(channel, payload);
         }
         self.publish_here(channel, payload)
     }

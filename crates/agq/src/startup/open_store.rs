@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::sync::mpsc;
 
 use super::services;
 use crate::{
@@ -17,9 +16,6 @@ use crate::{
     synced_directory,
     waiters::BackgroundTask,
 };
-
-/// Maximum number of messages that wait to be sent to other nodes.
-const MAX_OUTGOING: usize = 10_000;
 
 pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>, Vec<BackgroundTask>)> {
     let audit = AuditLog::open(config.audit_log.as_deref())?;
@@ -49,10 +45,9 @@ pub(crate) async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>
             let store = Arc::new(PostgresStore::open(url, *settings).await?);
             let blobs = open_blobs(config).await?;
             let (app, tasks) = build(Arc::clone(&store) as Arc<dyn Store>, blobs, None);
-            let (peers, outgoing) = mpsc::channel(MAX_OUTGOING);
-            app.pubsub.connect_peers(peers);
+            app.pubsub.connect_peers(store.peer_sender());
             let weak_app = Arc::downgrade(&app);
-            store.join(&config.settings.shared_by_nodes(), outgoing, move |channel, payload| {
+            store.join(&config.settings.shared_by_nodes(), move |channel, payload| {
                 if let Some(app) = weak_app.upgrade() {
                     event_publisher::on_peer_message(&app, &channel, &payload);
                 }

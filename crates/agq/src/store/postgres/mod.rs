@@ -60,7 +60,7 @@ use tokio::{
 
 use super::{AckLevel, ChangeNotifier, StoreError, StoreFuture, StoredPlan};
 use crate::store::postgres::{
-    cluster::{BusMessage, Nodes, NotifyBus},
+    cluster::{BusMessage, Nodes, NotifyBus, outgoing_messages::OutgoingMessages},
     connection::{ConnectOptions, DedicatedConnection, HealthCheck, Pool, within},
     lane_cache::LaneCache,
     read_cache::TtlCache,
@@ -211,6 +211,7 @@ impl PostgresStore {
         let queues = WriteQueues { jobs: start_writer("writer")?, keys: start_writer("key writer")? };
         let notify_bus = NotifyBus {
             access: access.clone(),
+            messages: OutgoingMessages::default(),
             dedicated: DedicatedConnection::new(access.clone()),
             nodes: Arc::clone(&nodes),
             notifier: Arc::clone(&notifier),
@@ -219,6 +220,7 @@ impl PostgresStore {
         };
         let (notify_bus, mut background_tasks) = (Arc::new(notify_bus), JoinSet::new());
         background_tasks.spawn(Arc::clone(&notify_bus).publish(outgoing_notices));
+        background_tasks.spawn(Arc::clone(&notify_bus).publish_messages());
         background_tasks.spawn({
             let nodes = Arc::clone(&nodes);
             async move { nodes.heartbeat().await }
@@ -244,28 +246,25 @@ impl PostgresStore {
         })
     }
 
-    /// Joins the other nodes: passes their messages to `tell`, shows `settings` (names and values)
-    /// to them for comparison, and sends them the messages from `outgoing`. Messages are pub/sub
-    /// messages with a channel and a payload.
-    pub(crate) fn join(
-        &self,
-        settings: &str,
-        mut outgoing: mpsc::Receiver<(Bytes, Bytes)>,
-        tell: impl Fn(Bytes, Bytes) + Send + Sync + 'static,
-    ) {
+    /// Joins the other nodes: passes their pub/sub messages, with a channel and a payload, to
+    /// `tell`, and shows `settings` (names and values) to them for comparison.
+    pub(crate) fn join(&self, settings: &str, tell: impl Fn(Bytes, Bytes) + Send + Sync + 'static) {
         let lease = self.notify_bus.settings.term.as_secs_f64();
         self.nodes.warn_of_different_settings(format!("{settings} store-lease={lease}"));
-        let (notify_bus, nodes, notices) =
-            (Arc::clone(&self.notify_bus), Arc::clone(&self.nodes), self.notices.clone());
+        let notify_bus = Arc::clone(&self.notify_bus);
         let mut background_tasks = self.background_tasks.lock().unwrap_or_else(PoisonError::into_inner);
         background_tasks.spawn(async move { notify_bus.receive(tell).await });
-        background_tasks.spawn(async move {
-            while let Some((channel, payload)) = outgoing.recv().await {
-                if nodes.has_peers() {
-                    let _full = notices.try_send(BusMessage::Message(channel, payload));
-                }
+    }
+
+    /// Returns a function that sends a pub/sub message, with a channel and a payload, to the other
+    /// nodes.
+    pub(crate) fn peer_sender(&self) -> impl Fn(&Bytes, &Bytes) + Send + Sync + use<> {
+        let notify_bus = Arc::clone(&self.notify_bus);
+        move |channel: &Bytes, payload: &Bytes| {
+            if notify_bus.nodes.has_peers() {
+                notify_bus.messages.push(channel, payload);
             }
-        });
+        }
     }
 
     fn write<T: Send + 'static>(

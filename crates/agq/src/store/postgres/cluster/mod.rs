@@ -3,6 +3,7 @@
 pub(crate) mod events;
 pub(crate) mod nodes;
 pub(crate) mod notify_bus;
+pub(crate) mod outgoing_messages;
 
 pub(crate) use self::{
     nodes::Nodes,

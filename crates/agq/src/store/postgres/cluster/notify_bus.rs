@@ -19,7 +19,7 @@ use futures_util::future::pending;
 use sqlx::{
     Error, PgConnection, Result, Row,
     postgres::{PgListener, PgNotification},
-    query, query_scalar,
+    query,
 };
 use tokio::{
     sync::mpsc,
@@ -31,7 +31,10 @@ use crate::store::{
     BatchEvents, ChangeNotifier,
     postgres::{
         CONNECT_TIMEOUT, PostgresSettings,
-        cluster::nodes::Nodes,
+        cluster::{
+            nodes::Nodes,
+            outgoing_messages::{OutgoingMessage, OutgoingMessages},
+        },
         connection::{ConnectOptions, DedicatedConnection, is_disconnect, within},
         ready_positions::{ReadyNotices, ReadyPositions},
     },
@@ -46,7 +49,7 @@ const NODES: &str = "agq_nodes";
 /// Channel for pub/sub messages: channel and payload in hex, and a word that is unique in its
 /// transaction, or the number of a stored message.
 const MESSAGES: &str = "agq_messages";
-/// Maximum payload in bytes, because PostgreSQL accepts less than 8,000.
+/// Maximum payload of a notice in bytes, because PostgreSQL accepts less than 8,000.
 const MAX_PAYLOAD: usize = 7_900;
 const MAX_TOGETHER: usize = 1_000;
 const RETRY_DELAY: Duration = Duration::from_millis(500);
@@ -54,7 +57,10 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 const BEAT: Duration = Duration::from_secs(3);
 /// Silence after which LISTEN counts as dead, because a vanished peer closes no connection.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for which notices are retried before they are dropped. By then, waiters have polled.
+/// Time limit of a transaction of messages, of which one may be as long as a command.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for which notices and messages are retried before they are dropped. By then, waiters have
+/// polled.
 const RETRY_FOR: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -63,7 +69,6 @@ pub(crate) enum BusMessage {
     Jobs(ReadyPositions),
     /// List with new elements.
     List(Bytes),
-    Message(Bytes, Bytes),
     /// Event for other programs that listen at the database: channel and JSON document.
     Event(&'static str, String),
     Beat,
@@ -71,7 +76,9 @@ pub(crate) enum BusMessage {
 
 pub(crate) struct NotifyBus {
     pub(crate) access: ConnectOptions,
-    /// Dedicated connection for long messages, because reads may use the whole pool.
+    /// Pub/sub messages for the other nodes.
+    pub(crate) messages: OutgoingMessages,
+    /// Dedicated connection that reads long messages, because other reads may use the whole pool.
     pub(crate) dedicated: DedicatedConnection,
     pub(crate) nodes: Arc<Nodes>,
     pub(crate) notifier: Arc<ChangeNotifier>,
@@ -107,7 +114,7 @@ impl NotifyBus {
                     connection = None;
                     let since: Instant = *failing_since.get_or_insert_with(Instant::now);
                     if !is_disconnect(&error) || since.elapsed() >= RETRY_FOR {
-                        warn!(%error, count = waiting.len(), "notifications for other nodes are dropped; the nodes find the changes by polling");
+                        warn!(%error, count = waiting.len(), "notifications for other nodes are dropped; the nodes find jobs and elements by polling, and other programs miss events");
                         waiting.clear();
                         failing_since = None;
                     } else if !was_open {
@@ -120,30 +127,23 @@ impl NotifyBus {
 
     /// Sends notices in one transaction, of which PostgreSQL delivers equal notifications once.
     async fn send(&self, connection: &mut Option<PgConnection>, waiting: &[BusMessage]) -> Result<()> {
-        let connection = match connection {
-            Some(connection) => connection,
-            None => connection.insert(self.access.connect_with(&[("synchronous_commit", "off")]).await?),
-        };
-        let (mut channels, mut payloads) = (Vec::new(), Vec::new());
-        for (place, notice) in waiting.iter().enumerate() {
-            let (channel, payload) = self.encode(connection, notice, place).await?;
-            channels.push(channel);
-            payloads.push(payload);
-        }
-        let sql = "SELECT pg_notify(n.channel, n.payload) FROM unnest($1::text[], $2::text[]) AS n (channel, payload)";
-        query(sql).bind(channels).bind(payloads).execute(connection).await.map(drop)
+        let connection = self.opened(connection).await?;
+        let (channels, payloads) = waiting.iter().map(|notice| self.encode(notice)).unzip();
+        notify(connection, channels, payloads).await
     }
 
-    /// Returns channel and payload of the notice at `place` in its transaction. Stores a message
-    /// that is too long for a payload.
-    async fn encode(
-        &self,
-        connection: &mut PgConnection,
-        notice: &BusMessage,
-        place: usize,
-    ) -> Result<(&'static str, String)> {
+    /// Opens the connection unless it is open.
+    async fn opened<'c>(&self, connection: &'c mut Option<PgConnection>) -> Result<&'c mut PgConnection> {
+        match connection {
+            Some(connection) => Ok(connection),
+            None => Ok(connection.insert(self.access.connect_with(&[("synchronous_commit", "off")]).await?)),
+        }
+    }
+
+    /// Returns the channel and the payload of a notice.
+    fn encode(&self, notice: &BusMessage) -> (&'static str, String) {
         let node = &self.nodes.name;
-        Ok(match notice {
+        match notice {
             BusMessage::Jobs(ready) => (JOBS, format!("{node} {}", ready.encode())),
             BusMessage::Beat => (NODES, node.clone()),
             BusMessage::Event(channel, json) => (channel, json.clone()),
@@ -151,18 +151,53 @@ impl NotifyBus {
                 (LISTS, format!("{node} {}", hex(key)))
             }
             BusMessage::List(_) => (LISTS, node.clone()),
-            BusMessage::Message(channel, payload) => {
-                let encoded = format!("{node} {} {} {place}", hex(channel), hex(payload));
-                if encoded.len() <= MAX_PAYLOAD {
-                    (MESSAGES, encoded)
-                } else {
-                    let sql = "INSERT INTO agq.messages (payload) VALUES ($1) RETURNING message";
-                    let message: i64 =
-                        query_scalar(sql).bind(encoded.into_bytes()).fetch_one(connection).await?;
-                    (MESSAGES, message.to_string())
-                }
+        }
+    }
+
+    /// Sends the pub/sub messages of this node to the other nodes, until dropped. The messages have
+    /// a connection of their own, because ready jobs must not wait behind a long message.
+    pub(crate) async fn publish_messages(self: Arc<Self>) {
+        let mut connection = None;
+        loop {
+            let (messages, dropped) = self.messages.take().await;
+            if dropped > 0 {
+                warn!(
+                    count = dropped,
+                    "messages of PUBLISH for other nodes were dropped, because too many waited; publish the key of a list with large data"
+                );
             }
-        })
+            let began = Instant::now();
+            while let Err(error) =
+                within(MESSAGE_TIMEOUT, self.send_messages(&mut connection, &messages)).await
+            {
+                connection = None;
+                if !is_disconnect(&error) || began.elapsed() >= RETRY_FOR {
+                    warn!(%error, count = messages.len(), "messages of PUBLISH for other nodes are dropped, because they cannot be sent; the next ones are tried");
+                    break;
+                }
+                sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+
+    /// Sends messages in one transaction. Stores a long message, and notifies with its number.
+    async fn send_messages(
+        &self,
+        connection: &mut Option<PgConnection>,
+        messages: &[OutgoingMessage],
+    ) -> Result<()> {
+        let connection = self.opened(connection).await?;
+        let encode = |(place, message): (usize, &OutgoingMessage)| {
+            format!("{} {} {} {place}", self.nodes.name, hex(&message.channel), hex(&message.payload))
+        };
+        let payloads: Vec<String> = messages.iter().enumerate().map(encode).collect();
+        if !messages.iter().any(OutgoingMessage::is_long) {
+            return notify(connection, vec![MESSAGES; payloads.len()], payloads).await;
+        }
+        // One statement, so that a retry stores no message again.
+        let sql = "WITH stored AS (INSERT INTO agq.messages (payload) SELECT convert_to(n.payload, 'UTF8') \
+             FROM unnest($2::text[]) AS n (payload) RETURNING message) SELECT pg_notify($1, message::text) FROM stored";
+        query(sql).bind(MESSAGES).bind(payloads).execute(connection).await.map(drop)
     }
 
     /// Receives notifications, and polls, until dropped. Passes pub/sub messages to `tell`.
@@ -288,6 +323,17 @@ impl NotifyBus {
         }
         Ok(())
     }
+}
+
+/// Sends notifications in one transaction.
+async fn notify(
+    connection: &mut PgConnection,
+    channels: Vec<&'static str>,
+    payloads: Vec<String>,
+) -> Result<()> {
+    let sql =
+        "SELECT pg_notify(n.channel, n.payload) FROM unnest($1::text[], $2::text[]) AS n (channel, payload)";
+    query(sql).bind(channels).bind(payloads).execute(connection).await.map(drop)
 }
 
 /// Returns the number of notices before the first event that equals an earlier one. Other programs

@@ -10,9 +10,8 @@ use bytes::Bytes;
 use e2e::{Database, eventually};
 use futures_util::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, postgres::PgListener, query, query_scalar};
-use tokio::sync::mpsc;
 
-use super::{fresh_store, run, store_on};
+use super::{between_nodes::other_session, fresh_store, run, store_on};
 use crate::store::{
     StoreAdmin,
     postgres::{
@@ -212,18 +211,20 @@ async fn equal_messages_and_events_are_all_delivered() {
     let (database, store) = fresh_store().await;
     let mut listener = PgListener::connect(&database.url()).await.unwrap();
     listener.listen_all(["agq_test", "agq_messages"]).await.unwrap();
+    let channel = Bytes::from_static(b"channel");
     // Later notices wait while the connection for the first one is opened.
     for _ in 0..5 {
         store.notices.send(BusMessage::Event("agq_test", "equal".into())).await.unwrap();
-        let message = BusMessage::Message(Bytes::from_static(b"channel"), Bytes::from_static(b"equal"));
-        store.notices.send(message).await.unwrap();
+        store.notify_bus.messages.push(&channel, &Bytes::from_static(b"equal"));
     }
     store.notices.send(BusMessage::Event("agq_test", "last".into())).await.unwrap();
-    let (mut events, mut messages) = (0, 0);
-    loop {
+    store.notify_bus.messages.push(&channel, &Bytes::from_static(b"last"));
+    let (mut events, mut messages, mut ended) = (0, 0, 0);
+    while ended < 2 {
         match listener.recv().await.unwrap().payload() {
-            "last" => break,
             "equal" => events += 1,
+            // In hex.
+            payload if payload == "last" || payload.contains(" 6c617374 ") => ended += 1,
             _ => messages += 1,
         }
     }
@@ -231,12 +232,33 @@ async fn equal_messages_and_events_are_all_delivered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn notices_do_not_wait_for_a_long_message() {
+    let (database, store) = fresh_store().await;
+    let mut listener = PgListener::connect(&database.url()).await.unwrap();
+    listener.listen_all(["agq_test", "agq_messages"]).await.unwrap();
+    let other = other_session(&database, "LOCK TABLE agq.messages IN SHARE MODE").await;
+    for length in [100_000, 1] {
+        let payload = Bytes::from(vec![b'x'; length]);
+        store.notify_bus.messages.push(&Bytes::from_static(b"channel"), &payload);
+    }
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'agq.messages'::regclass \
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    while query_scalar::<_, i64>(waiting).fetch_one(&store.pool).await.unwrap() == 0 {}
+    store.notices.send(BusMessage::Event("agq_test", "event".into())).await.unwrap();
+    assert_eq!(listener.recv().await.unwrap().payload(), "event");
+    other.close().await.unwrap();
+    let stored: i64 = listener.recv().await.unwrap().payload().parse().unwrap();
+    assert!(listener.recv().await.unwrap().payload().ends_with(" 78 0"), "the short message");
+    let kept = "SELECT array_agg(message) FROM agq.messages";
+    assert_eq!(query_scalar::<_, Vec<i64>>(kept).fetch_one(&store.pool).await.unwrap(), [stored]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn long_message_is_received_while_reads_use_every_connection() {
     let database = Database::new();
     let hears = PostgresStore::open(&database.url(), PostgresSettings::default()).await.unwrap();
     let received = Arc::new(Mutex::new(None));
-    let (_nothing, outgoing) = mpsc::channel(1);
-    hears.join("", outgoing, {
+    hears.join("", {
         let received = Arc::clone(&received);
         move |channel, payload| *received.lock().unwrap() = Some((channel, payload))
     });
@@ -249,8 +271,7 @@ async fn long_message_is_received_while_reads_use_every_connection() {
     // The test cannot know when the first node begins to listen.
     tokio::task::block_in_place(|| {
         eventually("the message", || {
-            let notice = BusMessage::Message(channel.clone(), payload.clone());
-            tells.notices.blocking_send(notice).unwrap();
+            tells.notify_bus.messages.push(&channel, &payload);
             received.lock().unwrap().take()
         });
     });

@@ -13,7 +13,6 @@ use futures_util::future::join_all;
 use sqlx::Error;
 use tokio::{
     runtime::Handle,
-    sync::mpsc,
     task::{JoinHandle, block_in_place},
 };
 
@@ -34,8 +33,7 @@ pub(super) async fn listening_nodes(database: &Database, count: usize) -> Vec<Ar
     let settings = PostgresSettings { poll: Duration::from_secs(3_600), ..PostgresSettings::default() };
     for _ in 0..count {
         let store = PostgresStore::open(&database.url(), settings).await.unwrap();
-        let (_nothing, outgoing) = mpsc::channel(1);
-        store.join("", outgoing, |_, _| {});
+        store.join("", |_, _| {});
         store.notifier.set_job_interest(true);
         nodes.push(Arc::new(store));
     }
