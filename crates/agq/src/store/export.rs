@@ -230,6 +230,11 @@ impl<R: BufRead> Importer<R> {
         Ok(Some(record))
     }
 
+    /// Returns the number of bytes of the line that was read last.
+    pub(crate) fn line_bytes(&self) -> usize {
+        self.line.len()
+    }
+
     fn close(&mut self) -> anyhow::Result<()> {
         let ExportFrame::End(written) =
             serde_json::from_slice(&self.line).context("its last line cannot be read")?

@@ -35,9 +35,13 @@ use crate::store::{
     },
 };
 
-/// Maximum time to wait for an answer, because one statement may sort the whole database.
+/// Time limit of a statement, because one may sort the whole database, and export all its jobs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-const BATCH_SIZE: usize = 2_000;
+/// Maximum number of records that are imported together.
+const MAX_RECORDS: usize = 2_000;
+/// Number of bytes of records at which they are imported, because PostgreSQL refuses a message of
+/// 1 GB.
+const MAX_BYTES: usize = 8 << 20;
 
 const JOBS: &str = "SELECT record, i.json AS input, r.json AS results FROM (SELECT job_id, record FROM agq.jobs \
      UNION ALL SELECT job_id, record FROM agq.ended) AS j LEFT JOIN agq.inputs AS i USING (job_id) \
@@ -77,7 +81,7 @@ pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Re
     session.script("DELETE FROM agq.totals; DELETE FROM agq.limit_ends")?;
     let mut buffer = ImportBuffer::default();
     while let Some(record) = from.take()? {
-        buffer.put(session, record)?;
+        buffer.put(session, record, from.line_bytes())?;
     }
     buffer.write(session)?;
     buffer.set_sequences(session)?;
@@ -168,7 +172,9 @@ fn export_keys(session: &DatabaseSession, sink: &mut RecordSink<'_>) -> anyhow::
 
 #[derive(Default)]
 struct ImportBuffer {
+    /// Number of records since the last call of `write`, and their bytes.
     count: usize,
+    bytes: usize,
     lanes: HashMap<LaneKey, u32>,
     last_turn: i64,
     last_key: i64,
@@ -195,7 +201,8 @@ struct KeyRows {
 }
 
 impl ImportBuffer {
-    fn put(&mut self, session: &DatabaseSession, record: ExportRecord) -> anyhow::Result<()> {
+    /// Adds a record of a number of bytes. Writes all records once there are enough.
+    fn put(&mut self, session: &DatabaseSession, record: ExportRecord, bytes: usize) -> anyhow::Result<()> {
         match record {
             ExportRecord::Plan(plan) => put_plan(session, &plan)?,
             ExportRecord::Action { action, counts } => put_action(session, &action, &counts)?,
@@ -226,7 +233,8 @@ impl ImportBuffer {
             ExportRecord::Totals(totals) => put_totals(session, &totals)?,
         }
         self.count += 1;
-        if self.count.is_multiple_of(BATCH_SIZE) {
+        self.bytes += bytes;
+        if self.count >= MAX_RECORDS || self.bytes >= MAX_BYTES {
             self.write(session)?;
         }
         Ok(())
@@ -257,6 +265,7 @@ impl ImportBuffer {
 
     fn write(&mut self, session: &DatabaseSession) -> Result<()> {
         use std::mem::take;
+        (self.count, self.bytes) = (0, 0);
         let mut round_trip = RoundTrip::default();
         take(&mut self.jobs).insert(&mut round_trip, take(&mut self.inputs));
         take(&mut self.ended).end(&mut round_trip);
@@ -343,4 +352,46 @@ fn put_totals(session: &DatabaseSession, totals: &Totals) -> Result<()> {
     let sql = query("INSERT INTO agq.totals (shard, now, ever) VALUES (0, $1, $2)");
     let wide = |counts: [u64; 6]| counts.map(sql_types::wide).to_vec();
     session.run(sql.bind(wide(totals.now)).bind(wide(totals.ever))).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use e2e::Database;
+    use sqlx::{Result, Row, query};
+    use tokio::runtime::Runtime;
+
+    use super::{ImportBuffer, MAX_BYTES, migrate, open_session};
+    use crate::store::export::ExportRecord;
+
+    #[test]
+    fn import_writes_large_records_before_many_wait() {
+        let database = Database::new();
+        Runtime::new().unwrap().block_on(migrate(&database.url())).unwrap();
+        let (session, _place) = open_session(&database.url(), true).unwrap();
+        let mut buffer = ImportBuffer::default();
+        let mut written_after = |place, bytes| {
+            let (key, item) = (Bytes::from_static(b"k"), Bytes::from_static(b"x"));
+            buffer.put(&session, ExportRecord::Item { key, place, item }, bytes).unwrap();
+            let row = session.row(query("SELECT count(*) FROM agq.list_items")).unwrap().unwrap();
+            row.get::<i64, _>(0)
+        };
+        assert_eq!(written_after(0, MAX_BYTES - 1), 0);
+        assert_eq!(written_after(1, 1), 2);
+        assert_eq!(written_after(2, MAX_BYTES - 1), 2);
+    }
+
+    #[test]
+    fn rows_are_passed_on_before_the_last_one_arrives() {
+        let database = Database::new();
+        let (session, _place) = open_session(&database.url(), false).unwrap();
+        let mut passed = Vec::new();
+        let walked: Result<()> =
+            session.walk("SELECT n, 1 / (3 - n) FROM generate_series(1, 5) AS n", |row| {
+                passed.push(row.try_get::<i32, _>(0)?);
+                Ok(())
+            });
+        assert!(walked.is_err(), "the third row divides by zero");
+        assert_eq!(passed, [1, 2]);
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::{cell::RefCell, collections::HashSet, time::Duration};
 
+use futures_util::TryStreamExt;
 use sqlx::{AssertSqlSafe, Error, PgConnection, Result, postgres::PgRow, query, raw_sql};
 use tokio::runtime::{Handle, Runtime};
 
@@ -126,24 +127,24 @@ impl DatabaseSession {
         Ok(answers)
     }
 
-    /// Passes all rows of a query to a closure, and holds only some of them in memory at a time.
-    /// Must run inside a transaction, one query at a time.
+    /// Passes all rows of a query to a closure while they arrive, and holds one of them in memory at
+    /// a time. The closure must not use the session.
     pub(crate) fn walk<E: From<Error>>(
         &self,
         sql: &'static str,
         mut each: impl FnMut(&PgRow) -> Result<(), E>,
     ) -> Result<(), E> {
-        let declared = AssertSqlSafe(format!("DECLARE walk NO SCROLL CURSOR FOR {sql}"));
-        self.on(async |connection| raw_sql(declared).execute(connection).await)?;
-        loop {
-            // The statement is not cached, because it is prepared for the columns of this cursor,
-            // and the next cursor has others.
-            let rows = self.rows(query("FETCH 1000 FROM walk").persistent(false))?;
-            if rows.is_empty() {
-                return Ok(self.script("CLOSE walk")?);
+        let mut result = Ok(());
+        self.on(async |connection| {
+            let mut rows = query(sql).fetch(connection);
+            while result.is_ok()
+                && let Some(row) = rows.try_next().await?
+            {
+                result = each(&row);
             }
-            rows.iter().try_for_each(&mut each)?;
-        }
+            Ok(())
+        })?;
+        result
     }
 
     fn on<T>(&self, work: impl AsyncFnOnce(&mut PgConnection) -> Result<T>) -> Result<T> {
