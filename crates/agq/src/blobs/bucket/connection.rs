@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context, anyhow};
 use futures_util::TryStreamExt;
 use object_store::{
-    BackoffConfig, ObjectStoreExt, RetryConfig,
+    BackoffConfig, ClientConfigKey, ObjectStoreExt, RetryConfig,
     aws::{AmazonS3Builder, AmazonS3ConfigKey},
 };
 use reqwest::Url;
@@ -25,6 +25,16 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum pause between two retries.
 const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
+/// Maximum number of retries of a request of a large file, which time bounds.
+const LARGE_MAX_RETRIES: usize = 100;
+/// Time after which a request of a large file is not sent again. The crate demands less than five
+/// minutes, because the credentials of the request may expire.
+const LARGE_RETRY_TIMEOUT: Duration = Duration::from_secs(270);
+const LARGE_MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// Time limit of a request of a large file. In this time, 2.5 Mbit/s suffice for all parts that are
+/// on their way at a time.
+const LARGE_TIMEOUT: Duration = Duration::from_secs(240);
+
 /// Content of the object of the probe.
 const PROBE: &[u8] = b"agq tests whether it can use this bucket";
 
@@ -38,14 +48,15 @@ impl BucketStorage {
             max_retries: MAX_RETRIES,
             retry_timeout: RETRY_TIMEOUT,
         };
-        let builder = AmazonS3Builder::from_env().with_bucket_name(&address.bucket).with_retry(retries);
-        let endpoint = endpoint(&builder).with_context(|| {
-            format!("cannot use {address} for large outputs: correct the variables AWS_… of agq")
-        })?;
-        let store = builder.build().map_err(|error| anyhow!(failure(&error))).with_context(|| {
-            format!("cannot use {address} for large outputs: correct the variables AWS_… of agq")
-        })?;
-        Ok(Self::new(Arc::new(store), address, (staging, &endpoint)))
+        let failed = || format!("cannot use {address} for large outputs: correct the variables AWS_… of agq");
+        let build = |builder: AmazonS3Builder| {
+            builder.build().map_err(|error| anyhow!(failure(&error))).with_context(failed)
+        };
+        let builder = AmazonS3Builder::from_env().with_bucket_name(&address.bucket);
+        let endpoint = endpoint(&builder).with_context(failed)?;
+        let large_files = build(for_large_files(builder.clone()))?;
+        let store = build(builder.with_retry(retries))?;
+        Ok(Self::new(Arc::new(store), Arc::new(large_files), address, (staging, &endpoint)))
     }
 
     /// Writes, reads, lists and deletes an object. A sweep removes the object if the deletion
@@ -82,6 +93,19 @@ impl BucketStorage {
             self.address
         )))
     }
+}
+
+/// Sets the times of requests that publish large files. No client waits for such a request, and a
+/// file of thousands of parts begins again if one of them fails.
+pub(super) fn for_large_files(builder: AmazonS3Builder) -> AmazonS3Builder {
+    let retries = RetryConfig {
+        // The first retries follow soon, and the pauses grow also if the random ones are short.
+        backoff: BackoffConfig { max_backoff: LARGE_MAX_BACKOFF, base: 3.0, ..BackoffConfig::default() },
+        max_retries: LARGE_MAX_RETRIES,
+        retry_timeout: LARGE_RETRY_TIMEOUT,
+    };
+    let timeout = format!("{}s", LARGE_TIMEOUT.as_secs());
+    builder.with_retry(retries).with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), timeout)
 }
 
 /// Returns the address of the server, without credentials. Fails for an address that is no URL,

@@ -40,9 +40,11 @@ pub(crate) struct BucketStorage {
 }
 
 impl BucketStorage {
+    /// `large_files` has the requests of publications of large files, which may take longer.
     /// `endpoint` is the address of the server in log lines.
     fn new(
         store: Arc<dyn ObjectStore>,
+        large_files: Arc<dyn ObjectStore>,
         address: &BucketAddress,
         (staging, endpoint): (BlobDirectory, &str),
     ) -> Self {
@@ -50,7 +52,7 @@ impl BucketStorage {
             store,
             address: address.clone(),
             staging,
-            publications: Publications::default(),
+            publications: Publications::new(large_files),
             availability: Availability::new(endpoint),
         }
     }

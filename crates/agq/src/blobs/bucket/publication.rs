@@ -29,6 +29,9 @@ use crate::{
     sync::lock,
 };
 
+/// Maximum number of bytes of a file whose requests have as little time as those of a read, so that
+/// a worker learns the reason of a failure soon.
+const SMALL_BYTES: u64 = 1 << 20;
 /// Number of bytes of a part, and of the largest file that is sent with one request.
 const PART_BYTES: u64 = 8 << 20;
 /// Maximum number of parts that S3 accepts.
@@ -49,15 +52,10 @@ type PublicationFuture = Shared<BoxFuture<'static, Result<(), BlobError>>>;
 pub(super) struct Publications {
     all: Arc<Mutex<HashMap<PathBuf, PublicationFuture>>>,
     permits: Arc<Semaphore>,
+    /// Bucket with more time for each request.
+    large_files: Arc<dyn ObjectStore>,
     pub(super) max_wait: Duration,
     pub(super) part_bytes: u64,
-}
-
-impl Default for Publications {
-    fn default() -> Self {
-        let permits = Arc::new(Semaphore::new(FILES_AT_ONCE));
-        Self { all: Arc::default(), permits, max_wait: MAX_WAIT, part_bytes: PART_BYTES }
-    }
 }
 
 impl fmt::Debug for Publications {
@@ -67,6 +65,11 @@ impl fmt::Debug for Publications {
 }
 
 impl Publications {
+    pub(super) fn new(large_files: Arc<dyn ObjectStore>) -> Self {
+        let permits = Arc::new(Semaphore::new(FILES_AT_ONCE));
+        Self { all: Arc::default(), permits, large_files, max_wait: MAX_WAIT, part_bytes: PART_BYTES }
+    }
+
     /// Sends a file to a bucket, or waits for the publication of this file that has begun. `shown`
     /// is the address of the object.
     pub(super) fn publish(
@@ -103,9 +106,10 @@ impl Publications {
         shown: String,
     ) -> PublicationFuture {
         let (permits, part_bytes) = (Arc::clone(&self.permits), self.part_bytes);
+        let large_files = Arc::clone(&self.large_files);
         let task = tokio::spawn(async move {
             let _permit = permits.acquire().await;
-            let sent = timeout(LIMIT, send(&*store, from, &to, part_bytes)).await;
+            let sent = timeout(LIMIT, send([&*store, &*large_files], from, &to, part_bytes)).await;
             sent.map_err(|_: Elapsed| "it takes longer than 12 hours".to_owned()).flatten()
         });
         let ended = async move {
@@ -116,8 +120,14 @@ impl Publications {
     }
 }
 
-/// Sends a file. When the call returns, the bucket has acknowledged the object.
-async fn send(store: &dyn ObjectStore, from: PathBuf, to: &Path, part_bytes: u64) -> Result<(), String> {
+/// Sends a file to `store`, or to `large_files` if the file is large. When the call returns, the
+/// bucket has acknowledged the object.
+async fn send(
+    [store, large_files]: [&dyn ObjectStore; 2],
+    from: PathBuf,
+    to: &Path,
+    part_bytes: u64,
+) -> Result<(), String> {
     let opened = spawn_blocking(move || {
         let file = File::open(from)?;
         let length = file.metadata()?.len();
@@ -127,9 +137,10 @@ async fn send(store: &dyn ObjectStore, from: PathBuf, to: &Path, part_bytes: u64
     let part_bytes = part_bytes.max(length.div_ceil(MAX_PARTS));
     if length <= part_bytes {
         let bytes = read(file, 0, length).await?;
+        let store = if length <= SMALL_BYTES { store } else { large_files };
         return store.put(to, bytes.into()).await.map(drop).map_err(|error| failure(&error));
     }
-    let upload = store.put_multipart(to).await.map_err(|error| failure(&error))?;
+    let upload = large_files.put_multipart(to).await.map_err(|error| failure(&error))?;
     let chunk = usize::try_from(part_bytes).unwrap_or(usize::MAX);
     let mut parts = WriteMultipart::new_with_chunk_size(upload, chunk);
     match send_parts(&mut parts, file, length, part_bytes).await {

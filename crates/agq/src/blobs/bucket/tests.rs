@@ -1,25 +1,35 @@
 //! Tests of the storage in a bucket, on a store in memory. The end-to-end tests have a real server.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpListener,
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
 
 use agenix_protocol::blob::BlobHash;
 use bytes::Bytes;
 use object_store::{
     ObjectStore, ObjectStoreExt,
+    aws::AmazonS3Builder,
     memory::InMemory,
     path::Path,
     throttle::{ThrottleConfig, ThrottledStore},
 };
 
-use super::BucketStorage;
-use crate::blobs::{BlobError, BlobFile, BlobStorage, directory::BlobDirectory, location::BlobLocation};
+use super::{BucketStorage, connection::for_large_files};
+use crate::{
+    blobs::{BlobError, BlobFile, BlobStorage, directory::BlobDirectory, location::BlobLocation},
+    sync::lock,
+};
 
 /// Returns a storage in `s3://bucket/a/b`, with parts of 1,000 bytes.
 fn storage(dir: &tempfile::TempDir, store: Arc<dyn ObjectStore>) -> BucketStorage {
     let location = BlobLocation::selected(Some("s3://bucket/a/b"), None).unwrap().unwrap();
     let BlobLocation::Bucket(address) = location else { panic!("{location} is a bucket") };
-    let mut storage =
-        BucketStorage::new(store, &address, (BlobDirectory::open(dir.path()).unwrap(), "memory"));
+    let staging = BlobDirectory::open(dir.path()).unwrap();
+    let mut storage = BucketStorage::new(Arc::clone(&store), store, &address, (staging, "memory"));
     storage.publications.part_bytes = 1000;
     storage
 }
@@ -110,4 +120,57 @@ async fn a_failed_publication_is_repeated() {
     }
     storage.write("u", 0, content(10)).await.unwrap();
     storage.publish("u", &file(1)).await.unwrap();
+}
+
+/// Starts a server that takes files in parts, and that refuses the second part four times. Returns
+/// the URL of the server, and the numbers of the parts that it gets.
+fn busy_server() -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let parts = Arc::<Mutex<Vec<String>>>::default();
+    let sent = Arc::clone(&parts);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let lines = stream.by_ref().lines().map(Result::unwrap);
+            let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+            let Some(request) = head.first() else { continue };
+            let length = |line: &String| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok();
+            let length: u64 = head.iter().find_map(length).unwrap();
+            std::io::copy(&mut stream.by_ref().take(length), &mut std::io::sink()).unwrap();
+            let part = request.split_once("partNumber=").and_then(|(_, rest)| rest.split(['&', ' ']).next());
+            let (status, body) = if let Some(part) = part {
+                let mut sent = lock(&sent);
+                sent.push(part.to_owned());
+                let is_refused = part == "2" && sent.iter().filter(|sent| *sent == "2").count() <= 4;
+                (if is_refused { "503 Slow Down" } else { "200 OK" }, "")
+            } else if request.contains("?uploads") {
+                let body =
+                    "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>";
+                ("200 OK", body)
+            } else {
+                ("200 OK", "<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>")
+            };
+            let length = body.len();
+            let head =
+                format!("HTTP/1.1 {status}\r\nETag: e\r\nContent-Length: {length}\r\nConnection: close");
+            write!(stream.get_mut(), "{head}\r\n\r\n{body}").unwrap();
+        }
+    });
+    (url, parts)
+}
+
+#[tokio::test]
+async fn a_part_is_sent_again_until_a_busy_server_takes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let _chosen = rustls::crypto::ring::default_provider().install_default();
+    let (url, parts) = busy_server();
+    let builder = AmazonS3Builder::new().with_bucket_name("bucket").with_endpoint(url).with_allow_http(true);
+    let builder = builder.with_access_key_id("key").with_secret_access_key("secret");
+    let storage = storage(&dir, Arc::new(for_large_files(builder).build().unwrap()));
+    storage.write("u", 0, content(2500)).await.unwrap();
+    storage.publish("u", &file(1)).await.unwrap();
+    let mut parts = lock(&parts).clone();
+    parts.sort();
+    assert_eq!(parts, ["1", "2", "2", "2", "2", "2", "3"]);
 }
