@@ -53,11 +53,9 @@ struct MessageQueue {
 }
 
 impl OutgoingMessages {
-    /// Appends a copy of a message. Drops the oldest messages if too many wait.
+    /// Appends a message. Drops the oldest messages if too many wait.
     pub(crate) fn push(&self, channel: &Bytes, payload: &Bytes) {
-        // Copy the bytes, because a slice would keep the whole read buffer alive.
-        let [channel, payload] = [channel, payload].map(|bytes| Bytes::copy_from_slice(bytes));
-        lock(&self.queue).push(OutgoingMessage { channel, payload });
+        lock(&self.queue).push(OutgoingMessage { channel: channel.clone(), payload: payload.clone() });
         self.arrived.notify_one();
     }
 
