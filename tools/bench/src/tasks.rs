@@ -56,6 +56,8 @@ struct TaskCounts {
     all: usize,
     slow: usize,
     slowest: usize,
+    /// Tasks of jobd, which begins two tasks a second.
+    jobd: usize,
 }
 
 pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {
@@ -67,6 +69,7 @@ pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<(
         all: bench.scaled(10_000, 1_000),
         slow: bench.scaled(1_000, 200),
         slowest: bench.scaled(200, 30),
+        jobd: 20,
     };
     for work in [TaskKind::True, TaskKind::Count] {
         let title = format!("{} × {}", counts.all, work.name());
@@ -158,7 +161,7 @@ impl Peers {
         &'a self,
         mut comparison: ContenderComparison<'a>,
         work: TaskKind,
-        TaskCounts { all, slow, slowest }: TaskCounts,
+        TaskCounts { all, slow, slowest, jobd: of_jobd }: TaskCounts,
         workspace: &'a Workspace,
     ) -> ContenderComparison<'a> {
         comparison = match work {
@@ -193,7 +196,7 @@ impl Peers {
             comparison = comparison.with(RQ, move || rq.run(workspace, work, slowest));
         }
         if let Some(jobd) = &self.jobd {
-            comparison = comparison.with(JOBD, move || jobd.run(workspace, work, slowest));
+            comparison = comparison.with(JOBD, move || jobd.run(workspace, work, of_jobd));
         }
         comparison.with(LIMIT, move || limit::run(workspace, work, all))
     }
