@@ -24,11 +24,14 @@ pub(crate) struct PubSubMessage {
     pub(crate) payload: Bytes,
 }
 
+/// Sends a message to the other nodes: channel, payload.
+type PeerSender = Box<dyn Fn(&Bytes, &Bytes) + Send + Sync>;
+
 #[derive(Default)]
 pub(crate) struct PubSub {
     inner: Mutex<PubSubTables>,
-    /// Function that sends a message to the other nodes.
-    send_to_peers: OnceLock<Box<dyn Fn(&Bytes, &Bytes) + Send + Sync>>,
+    /// Unset if there are no other nodes.
+    send_to_peers: OnceLock<PeerSender>,
 }
 
 #[derive(Default)]

@@ -60,7 +60,7 @@ use tokio::{
 
 use super::{AckLevel, ChangeNotifier, StoreError, StoreFuture, StoredPlan};
 use crate::store::postgres::{
-    cluster::{BusMessage, Nodes, NotifyBus, outgoing_messages::OutgoingMessages},
+    cluster::{Nodes, NotifyBus, outgoing_messages::OutgoingMessages},
     connection::{ConnectOptions, DedicatedConnection, HealthCheck, Pool, within},
     lane_cache::LaneCache,
     read_cache::TtlCache,
@@ -102,7 +102,8 @@ pub(crate) struct PostgresStore {
     health: Arc<HealthCheck>,
     worker_cache: Arc<TtlCache<WorkerId, Worker>>,
     plan_cache: Arc<TtlCache<PlanId, StoredPlan>>,
-    notices: mpsc::Sender<BusMessage>,
+    #[cfg(test)]
+    notices: mpsc::Sender<cluster::BusMessage>,
     notify_bus: Arc<NotifyBus>,
     /// Background tasks, which end with the store.
     background_tasks: Mutex<JoinSet<()>>,
@@ -238,6 +239,7 @@ impl PostgresStore {
             health: Arc::new(HealthCheck::new(access.clone())),
             worker_cache: Arc::default(),
             plan_cache: Arc::default(),
+            #[cfg(test)]
             notices,
             notify_bus,
             background_tasks: Mutex::new(background_tasks),

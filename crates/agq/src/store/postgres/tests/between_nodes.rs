@@ -14,7 +14,7 @@ use agenix_rules::{
 use e2e::{Database, eventually};
 use futures_util::{FutureExt, future::join_all};
 use sqlx::{Connection, Error, PgConnection, Row, query, query_scalar, raw_sql};
-use tokio::{sync::mpsc, task::block_in_place};
+use tokio::task::block_in_place;
 
 use crate::store::{
     AckLevel, DocumentKind, DocumentStore, JobStore, RuleResult, StoreAdmin, StoreFuture, StoredPlan,
@@ -167,8 +167,7 @@ async fn waiting_claimant_gets_a_job_that_another_session_had_locked() {
     let mut other = other_session(&database, lock).await;
     assert!(got(&store, 1).await.is_empty());
     store.notifier.set_job_interest(true);
-    let (_nothing, outgoing) = mpsc::channel(1);
-    store.join("", outgoing, |_, _| {});
+    store.join("", |_, _| {});
     let waiting = wait_for_a_job(&store, 1);
     raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
     block_in_place(|| eventually("the job that was locked", || waiting.is_finished().then_some(())));

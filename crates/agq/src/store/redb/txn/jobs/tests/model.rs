@@ -321,7 +321,7 @@ impl Model {
                 }
             }
             StoreStep::Pause { queue, is_paused } => {
-                self.write(|txn| txn.set_paused(QUEUES[queue], is_paused))
+                self.write(|txn| txn.set_paused(QUEUES[queue], is_paused));
             }
             StoreStep::SetLimit { limit, terms } => self.write(|txn| {
                 let rule = move |known: Option<&str>| {
