@@ -8,7 +8,7 @@ pub(super) static BOTH_STORES: [Mutation; 4] = [
     Mutation {
         name: "redb keeps limits that no job uses",
         file: "crates/agq/src/store/redb/txn/documents.rs",
-        from: "if self.tables.notes.get(place)?.is_some_and(|note| note.value() == version) {",
+        from: "if self.tables.documents.get(place)?.is_some_and(|document| document.value() == version) {",
         to: "if false {",
     },
     Mutation {
@@ -25,8 +25,8 @@ pub(super) static BOTH_STORES: [Mutation; 4] = [
     },
     Mutation {
         name: "a claim does not lock the limits under which it counts",
-        file: "crates/agq/src/store/postgres/txn/held_rows.rs",
-        from: "locking!(\"agq_hold_free_notes\", \" FOR UPDATE SKIP LOCKED\")",
-        to: "locking!(\"agq_hold_free_notes\", \"\")",
+        file: "crates/agq/src/store/postgres/txn/locked_rows.rs",
+        from: "locking!(\"agq_lock_free_documents\", \" FOR UPDATE SKIP LOCKED\")",
+        to: "locking!(\"agq_lock_free_documents\", \"\")",
     },
 ];

@@ -50,8 +50,8 @@ impl RespConnection {
         let _closed_anyway = self.writer.send(Reply::Error(line)).await;
     }
 
-    /// Drops the commands in flight, so that a blocked command claims nothing while the last replies
-    /// are sent and the client is still read.
+    /// Drops the commands in flight, so that a blocked command claims nothing while the last
+    /// replies are sent and the client is still read.
     fn drop_running(&mut self) {
         self.running.clear();
     }

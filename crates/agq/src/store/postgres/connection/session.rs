@@ -127,8 +127,8 @@ impl DatabaseSession {
         Ok(answers)
     }
 
-    /// Passes all rows of a query to a closure while they arrive, and holds one of them in memory at
-    /// a time. The closure must not use the session.
+    /// Passes all rows of a query to a closure while they arrive, and holds one of them in memory
+    /// at a time. The closure must not use the session.
     pub(crate) fn walk<E: From<Error>>(
         &self,
         sql: &'static str,

@@ -316,8 +316,8 @@ mod tests {
     use super::{Pace, PgQueue, PgWriteHandle, Subjects};
     use crate::store::{AckLevel, ReportedResults, postgres::txn::jobs::JobDecision};
 
-    /// Takes at most `most` writes or 100 bytes for each of `count` batches, and returns the numbers
-    /// of writes.
+    /// Takes at most `most` writes or 100 bytes for each of `count` batches, and returns the
+    /// numbers of writes.
     fn taken(queue: &PgQueue, most: usize, count: usize) -> Vec<usize> {
         let take = || queue.take(most, 100, Some(Duration::ZERO), &mut Pace::default());
         std::iter::from_fn(|| take().map(|taken| taken.len())).take(count).collect()
