@@ -114,8 +114,10 @@ pub(crate) fn part(name: &str, args: Vec<String>) -> Result<ServiceSpec> {
     Ok(ServiceSpec { name: name.into(), program: program(name)?.into(), args })
 }
 
+/// Returns words as arguments of a [`ServiceSpec`], which are byte escapes. A word may itself have
+/// byte escapes that the program has to get.
 pub(crate) fn spec_texts(words: &[&str]) -> Vec<String> {
-    words.iter().map(|&word| word.into()).collect()
+    words.iter().map(|word| text(Path::new(word))).collect()
 }
 
 /// Returns a path as an argument of a [`ServiceSpec`].

@@ -236,7 +236,7 @@ pub(crate) struct TotalsDelta {
 /// Statement that adds to the counts. Each node has a shard, so rows differ.
 const ADD_COUNTS: PreparedStatement = PreparedStatement {
     name: "agq_add_counts",
-    sql: "WITH counted AS (INSERT INTO agq.tallies AS t SELECT n.action_id, $1::smallint, n.a, n.b, n.c, n.d, n.e, n.f, n.at, n.started \
+    sql: "WITH job_counted AS (INSERT INTO agq.tallies AS t SELECT n.action_id, $1::smallint, n.a, n.b, n.c, n.d, n.e, n.f, n.at, n.started \
             FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], \
             $9::bigint[], $10::bigint[]) AS n (action_id, a, b, c, d, e, f, at, started) \
             ON CONFLICT (action_id, shard) DO UPDATE SET pending = t.pending + EXCLUDED.pending, \
