@@ -124,9 +124,8 @@ pub struct Ojs {
     /// Budget that the job is charged to.
     #[serde(default)]
     pub budget: Option<Box<JobBudget>>,
-    /// True if the job was submitted as `pending`: it waits until its submitter activates it. The
-    /// last field alone may be left out.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    /// True if the job was submitted as `pending`: it waits until its submitter activates it.
+    #[serde(default)]
     pub is_pending: bool,
 }
 
