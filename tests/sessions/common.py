@@ -17,9 +17,9 @@ def same(got, expected):
         raise Difference(f"expected {expected!r}, got {got!r}")
 
 
-def holds(is_so, what):
+def holds(is_so, difference):
     if not is_so:
-        raise Difference(what)
+        raise Difference(difference)
 
 
 async def value(answer):

@@ -125,8 +125,8 @@ impl Postgres {
             if geteuid().is_root() {
                 chown(&path, Some(NOBODY), Some(NOBODY)).expect("root may give a file away");
             }
-            let what = if name == "server.crt" { "ssl_cert_file" } else { "ssl_key_file" };
-            self.settings.push(format!("{what}={}", path.display()));
+            let setting = if name == "server.crt" { "ssl_cert_file" } else { "ssl_key_file" };
+            self.settings.push(format!("{setting}={}", path.display()));
         }
         self.settings.push("ssl=on".into());
         self.start_again();

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 const BOUND: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Calls `look` until it returns a value. Panics with `what` after two minutes.
-pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    within(BOUND, look).unwrap_or_else(|| panic!("two minutes have passed without: {what}"))
+/// Calls `look` until it returns a value. Panics with `condition` after two minutes.
+pub fn eventually<T>(condition: &str, look: impl FnMut() -> Option<T>) -> T {
+    within(BOUND, look).unwrap_or_else(|| panic!("two minutes have passed without: {condition}"))
 }
 
 /// Calls `look` until it returns a value, for at most `bound`.

@@ -71,7 +71,7 @@ fn files() -> anyhow::Result<Vec<(String, String)>> {
 
 fn faults_of(path: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
-    let mut fault = |line: usize, what: &str| faults.push(format!("{path}:{line}: {what}"));
+    let mut fault = |line: usize, description: &str| faults.push(format!("{path}:{line}: {description}"));
     // A corpus file has the bytes that a fuzzer found.
     let is_ours =
         !path.ends_with(".lock") && !path.starts_with("LICENSE") && !path.starts_with("fuzz/corpus/");

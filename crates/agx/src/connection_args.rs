@@ -209,7 +209,7 @@ impl ConnectionArgs {
         };
         let is_named = stored.is_some() || address.is_some() || tls_cert.is_some();
         if !is_named && matches!(key, Err(SessionKeyError::Missing)) {
-            return Err(CliError::NoServer { what: NOTHING_RUNS.into(), help: START_ONE.into() });
+            return Err(CliError::NoServer { problem: NOTHING_RUNS.into(), help: START_ONE.into() });
         }
         let stored = stored.unwrap_or_else(|| ServerProfile::new(DEFAULT_ADDRESS));
         let profile = ServerProfile {
@@ -318,13 +318,13 @@ fn server_with(profile: &ServerProfile, key: Result<SecretString, SessionKeyErro
         // The certificate may authenticate the client.
         Err(SessionKeyError::Missing) if profile.tls_cert.is_some() => None,
         Err(error @ SessionKeyError::Missing) => {
-            return Err(CliError::NoServer { what: error.to_string(), help: NO_KEY.into() });
+            return Err(CliError::NoServer { problem: error.to_string(), help: NO_KEY.into() });
         }
         Err(error) => return Err(CliError::usage(error.to_string(), KEY_HELP)),
     };
     let help = "give the address of agq with --agq or AGQ_ADDR, and the certificates for TLS with --tls-ca, \
                 --tls-cert and --tls-key";
-    let wrong = |what| CliError::usage(what, help);
+    let wrong = |problem| CliError::usage(problem, help);
     let [ca, cert, key_of_cert] = [&profile.tls_ca, &profile.tls_cert, &profile.tls_key]
         .map(|file| file.as_deref().map(Path::to_owned));
     let tls = Tls { ca, cert, key: key_of_cert };

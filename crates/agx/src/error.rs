@@ -30,27 +30,27 @@ pub(crate) enum CliError {
     /// The provenance of a job does not prove its results.
     #[error("not proved: {0}")]
     Unproved(String),
-    /// A language model gave no plan that passes the checks. `what` has several lines.
-    #[error("{what}")]
-    NoPlan { what: String, help: String },
+    /// A language model gave no plan that passes the checks. `problem` has several lines.
+    #[error("{problem}")]
+    NoPlan { problem: String, help: String },
     /// The command line or a file is invalid.
-    #[error("{what}")]
-    Usage { what: String, help: String },
-    /// The pipeline is invalid. `what` has several lines that mark the position.
-    #[error("{what}")]
-    Marked { what: String, help: String },
+    #[error("{problem}")]
+    Usage { problem: String, help: String },
+    /// The pipeline is invalid. `problem` has several lines that mark the position.
+    #[error("{problem}")]
+    Marked { problem: String, help: String },
     /// agq is unreachable or refuses the credentials.
-    #[error("{what}")]
-    NoServer { what: String, help: String },
+    #[error("{problem}")]
+    NoServer { problem: String, help: String },
     /// The server of a language model is unreachable, or gave no usable answer.
-    #[error("{what}")]
-    NoAnswer { what: String, help: String },
+    #[error("{problem}")]
+    NoAnswer { problem: String, help: String },
     /// agq rejected the command.
-    #[error("agq refused: {what}")]
-    Rejected { what: String, help: String },
+    #[error("agq refused: {problem}")]
+    Rejected { problem: String, help: String },
     /// An object with this id does not exist.
-    #[error("there is no {what} '{id}'")]
-    NotThere { what: &'static str, id: String, help: String },
+    #[error("there is no {object} '{id}'")]
+    NotThere { object: &'static str, id: String, help: String },
     /// The user interrupted the wait for an action.
     #[error("stopped waiting; action {0} continues")]
     Detached(ActionId),
@@ -64,8 +64,8 @@ pub(crate) enum CliError {
     #[error("{}", why.as_deref().unwrap_or_default())]
     Command { exit_code: u8, why: Option<String> },
     /// A command of the user failed.
-    #[error("{what}")]
-    HookFailed { what: String, help: String },
+    #[error("{problem}")]
+    HookFailed { problem: String, help: String },
     /// agx itself failed, in `agx run`.
     #[error("{failure}")]
     OfRun { failure: Box<CliError>, exit_code: u8 },
@@ -116,7 +116,7 @@ impl CliError {
     pub(crate) fn is_outage(&self) -> bool {
         match self {
             Self::NoServer { .. } => true,
-            Self::Rejected { what, .. } => ErrorKind::of(what) == ErrorKind::StoreFailed,
+            Self::Rejected { problem, .. } => ErrorKind::of(problem) == ErrorKind::StoreFailed,
             _ => false,
         }
     }
@@ -167,13 +167,13 @@ impl CliError {
         ErrorDocument { code, message: self.to_string(), help: self.help(), exit_code }
     }
 
-    pub(crate) fn usage(what: impl Into<String>, help: impl Into<String>) -> Self {
-        Self::Usage { what: what.into(), help: help.into() }
+    pub(crate) fn usage(problem: impl Into<String>, help: impl Into<String>) -> Self {
+        Self::Usage { problem: problem.into(), help: help.into() }
     }
 
-    /// Returns the error for an object `what` that does not exist.
-    pub(crate) fn not_found(what: &'static str, id: &impl ToString, help: &str) -> Self {
-        Self::NotThere { what, id: id.to_string(), help: help.into() }
+    /// Returns the error for a missing object. `object` names its kind, for example "plan".
+    pub(crate) fn not_found(object: &'static str, id: &impl ToString, help: &str) -> Self {
+        Self::NotThere { object, id: id.to_string(), help: help.into() }
     }
 
     /// Returns the error for a command that agq rejected.
@@ -181,16 +181,16 @@ impl CliError {
         let kind = ErrorKind::of(reason);
         let help = advice(kind);
         match (missing_object(kind), reason.split_once(": ")) {
-            (Some(what), Some((_, id))) => Self::not_found(what, &id, help),
-            _ => Self::Rejected { what: reason.into(), help: help.into() },
+            (Some(object), Some((_, id))) => Self::not_found(object, &id, help),
+            _ => Self::Rejected { problem: reason.into(), help: help.into() },
         }
     }
 
     /// Returns the error with a suggestion of `other` in front of the advice.
     pub(crate) fn suggesting(self, other: &str) -> Self {
         match self {
-            Self::NotThere { what, id, help } => {
-                Self::NotThere { what, id, help: format!("did you mean '{other}'? {help}") }
+            Self::NotThere { object, id, help } => {
+                Self::NotThere { object, id, help: format!("did you mean '{other}'? {help}") }
             }
             failure => failure,
         }
@@ -221,10 +221,10 @@ impl From<ClientError> for CliError {
                 "is it an agq, of the version of `agx --version`? with TLS: rediss://HOST:PORT"
             }
         };
-        let (what, help) = (error.to_string(), help.to_owned());
+        let (problem, help) = (error.to_string(), help.to_owned());
         match error {
-            ClientError::StoreFailed { .. } | ClientError::Unexpected(_) => Self::Rejected { what, help },
-            _ => Self::NoServer { what, help },
+            ClientError::StoreFailed { .. } | ClientError::Unexpected(_) => Self::Rejected { problem, help },
+            _ => Self::NoServer { problem, help },
         }
     }
 }

@@ -103,10 +103,10 @@ const KINDS: [DocumentSchema; 65] = [
 /// Returns the schema of any line that `--json` prints.
 pub(crate) fn document() -> Value {
     let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
-    let line = |kind: &str, name: &str, what: Schema| {
+    let line = |kind: &str, name: &str, schema: Schema| {
         json!({
             "type": "object",
-            "properties": {"schema": {"const": SCHEMA}, "kind": {"const": kind}, name: what},
+            "properties": {"schema": {"const": SCHEMA}, "kind": {"const": kind}, name: schema},
             "required": ["schema", "kind", name],
         })
     };

@@ -171,9 +171,9 @@ pub(crate) fn pretty(json: &str) -> String {
 /// Formats a failure for the user: a message, and a line of advice.
 fn error_text(failure: &CliError) -> String {
     let help = failure.help().map(|help| format!("\n  {}", one_line(&help))).unwrap_or_default();
-    let what = failure.to_string();
-    let what = if failure.has_lines() { printable(&what) } else { one_line(&what) };
-    format!("agx: {what}{help}")
+    let message = failure.to_string();
+    let message = if failure.has_lines() { printable(&message) } else { one_line(&message) };
+    format!("agx: {message}{help}")
 }
 
 /// Returns a count with its noun: `one` for 1, otherwise `several`.
@@ -247,8 +247,8 @@ mod tests {
             shown,
             "agx: cannot read x\\nagx: all jobs completed\\x1b[2J\n  remove\\rx\\nagx: all jobs completed\\x1b[2J"
         );
-        let what = "a variable\n    sort $x\u{1b}\n         ^^".to_owned();
-        let marked = error_text(&CliError::Marked { what, help: "write its value".into() });
+        let problem = "a variable\n    sort $x\u{1b}\n         ^^".to_owned();
+        let marked = error_text(&CliError::Marked { problem, help: "write its value".into() });
         assert_eq!(marked, "agx: a variable\n    sort $x\\x1b\n         ^^\n  write its value");
     }
 

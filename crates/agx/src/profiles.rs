@@ -149,9 +149,9 @@ impl UserDir {
         write_private(&self.0, FILE, to_json(&profiles).as_bytes())
     }
 
-    fn cannot(&self, what: &str, error: &io::Error) -> CliError {
+    fn cannot(&self, operation: &str, error: &io::Error) -> CliError {
         CliError::usage(
-            format!("cannot {what} {}: {error}", self.0.display()),
+            format!("cannot {operation} {}: {error}", self.0.display()),
             format!("look at its owner and its permissions, or choose another place with {VARIABLE}"),
         )
     }

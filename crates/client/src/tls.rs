@@ -83,7 +83,7 @@ fn defect(server: &str, error: &rustls::Error) -> TlsDefect {
 }
 
 fn of_their_certificate(server: &str, error: &CertificateError) -> (TlsDefectKind, String) {
-    let (kind, what) = match error {
+    let (kind, reason) = match error {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             (TlsDefectKind::Time, "has expired".to_owned())
         }
@@ -101,7 +101,7 @@ fn of_their_certificate(server: &str, error: &CertificateError) -> (TlsDefectKin
         }
         other => (TlsDefectKind::Certificate, format!("is not accepted: {other}")),
     };
-    (kind, format!("{server}'s certificate {what}"))
+    (kind, format!("{server}'s certificate {reason}"))
 }
 
 /// Returns the advice about a defect of TLS with agq.
@@ -147,12 +147,12 @@ fn of_our_certificate(alert: AlertDescription) -> (String, &'static str) {
 }
 
 /// Reads a PEM file. The error names the defect of the file.
-pub(crate) fn pem(what: &str, path: &Path) -> Result<Vec<u8>, String> {
+pub(crate) fn pem(content: &str, path: &Path) -> Result<Vec<u8>, String> {
     let shown = path.display();
-    let text = std::fs::read(path).map_err(|error| format!("cannot read the {what} in {shown}: {error}"))?;
+    let text = std::fs::read(path).map_err(|error| format!("cannot read the {content} in {shown}: {error}"))?;
     let text = text.strip_prefix(BOM).map_or(text.clone(), <[u8]>::to_vec);
     if !contains(&text, b"-----BEGIN ") {
-        return Err(format!("there is no {what} in {shown}: give a PEM file"));
+        return Err(format!("there is no {content} in {shown}: give a PEM file"));
     }
     Ok(text)
 }

@@ -9,17 +9,17 @@ pub(crate) type Result<T> = std::result::Result<T, ToolError>;
 
 /// Failure of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what}\nNext: {help}")]
+#[error("{problem}\nNext: {help}")]
 pub(crate) struct ToolError {
-    what: String,
+    problem: String,
     help: String,
     is_of_agq: bool,
 }
 
 impl ToolError {
     /// Creates an error. Texts of other programs are escaped.
-    pub(crate) fn new(what: impl AsRef<str>, help: impl Into<String>) -> Self {
-        Self { what: printable(what.as_ref()), help: help.into(), is_of_agq: false }
+    pub(crate) fn new(problem: impl AsRef<str>, help: impl Into<String>) -> Self {
+        Self { problem: printable(problem.as_ref()), help: help.into(), is_of_agq: false }
     }
 
     /// Returns true if agq was away, failed, or rejected the command.

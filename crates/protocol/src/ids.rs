@@ -12,16 +12,16 @@ pub const MAX_WORKER_ID_BYTES: usize = 64;
 
 /// Error for a text that is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what} '{text}' is not valid: use 1 to {max} letters, digits and {also}")]
+#[error("{kind} '{text}' is not valid: use 1 to {max} letters, digits and {also}")]
 pub struct BadId {
-    what: &'static str,
+    kind: &'static str,
     text: String,
     max: usize,
     also: &'static str,
 }
 
 macro_rules! id {
-    ($(#[$doc:meta])* $name:ident, $what:literal, $max:expr, $also:literal, $extra:expr) => {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $max:expr, $also:literal, $extra:expr) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         #[serde(try_from = "String", into = "String")]
@@ -35,7 +35,7 @@ macro_rules! id {
                 let legal = |b: u8| b.is_ascii_alphanumeric() || $extra.contains(&b);
                 if text.is_empty() || text.len() > $max || !text.bytes().all(legal) {
                     let text = text.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect();
-                    return Err(BadId { what: $what, text, max: $max, also: $also });
+                    return Err(BadId { kind: $kind, text, max: $max, also: $also });
                 }
                 Ok(Self(text))
             }

@@ -300,9 +300,9 @@ impl Job {
         own.map_or_else(|| self.plan_id.as_str(), |ojs| &ojs.job_type)
     }
 
-    /// Returns true if `who` holds the job now.
-    pub fn is_held_by(&self, who: &str) -> bool {
-        self.state == JobState::Active && self.holder.as_deref() == Some(who)
+    /// Returns true if `holder` holds the job now.
+    pub fn is_held_by(&self, holder: &str) -> bool {
+        self.state == JobState::Active && self.holder.as_deref() == Some(holder)
     }
 
     /// Returns true if an agw has claimed the job and has not reported its start yet.

@@ -195,9 +195,10 @@ pub enum Rejection {
     /// Redis refuses the command. The text is that of Redis.
     #[error("{0}")]
     Redis(&'static str),
-    /// The key is reserved for agq. `what` is "written" or "read", `instead` names another command.
-    #[error("'{key}' is kept by agq and cannot be {what}: {instead}")]
-    ReservedKey { key: String, what: &'static str, instead: &'static str },
+    /// The key is reserved for agq. `operation` is "written" or "read", and `instead` names another
+    /// command.
+    #[error("'{key}' is kept by agq and cannot be {operation}: {instead}")]
+    ReservedKey { key: String, operation: &'static str, instead: &'static str },
     /// Only agq publishes to the channel.
     #[error("'{0}' is reserved: only agq publishes its events")]
     ReservedChannel(String),

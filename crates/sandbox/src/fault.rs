@@ -111,10 +111,10 @@ impl StepFault {
         Self { step, errno: None, detail: detail.into() }
     }
 
-    /// Creates a fault from an error of the system. `what` names the call or the file.
-    pub fn of(step: Step, what: impl fmt::Display, error: impl Into<io::Error>) -> Self {
+    /// Creates a fault from an error of the system. `subject` names the call or the file.
+    pub fn of(step: Step, subject: impl fmt::Display, error: impl Into<io::Error>) -> Self {
         let error = error.into();
-        Self { step, errno: error.raw_os_error(), detail: format!("{what}: {error}") }
+        Self { step, errno: error.raw_os_error(), detail: format!("{subject}: {error}") }
     }
 }
 

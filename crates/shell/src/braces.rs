@@ -28,7 +28,7 @@ pub enum Meaning {
     /// Placeholder in the syntax of plans, such as `{{input.file}}`.
     Placeholder(String),
     /// Ambiguous or impossible, with an alternative.
-    Refused { what: String, instead: String },
+    Refused { reason: String, instead: String },
 }
 
 /// Rules to recognise placeholders.
@@ -84,7 +84,7 @@ pub(crate) fn filled(word: &Unquoted<'_>, placeholders: Placeholders<'_>) -> Res
                 template.text(&text[open..end]);
             }
             Meaning::Placeholder(placeholder) => template.placeholder(&placeholder),
-            Meaning::Refused { what, instead } => return Err((what, instead)),
+            Meaning::Refused { reason, instead } => return Err((reason, instead)),
         }
     }
     template.text(&text[at..]);
@@ -166,7 +166,7 @@ mod tests {
     fn meaning(braces: &Braces<'_>) -> Meaning {
         match (braces.inside, braces.is_double) {
             ("", false) => Meaning::Placeholder("{{input.line}}".into()),
-            ("", true) => Meaning::Refused { what: "two".into(), instead: String::new() },
+            ("", true) => Meaning::Refused { reason: "two".into(), instead: String::new() },
             (inside, true) if inside.starts_with("input.") => {
                 Meaning::Placeholder(format!("{{{{{inside}}}}}"))
             }
@@ -176,7 +176,7 @@ mod tests {
 
     fn of(text: &str, only: Option<&str>) -> Result<String, String> {
         let word = Unquoted { text, literal: &[], backslashes: &[], role: WordRole::default() };
-        filled(&word, Placeholders { only, meaning: &meaning }).map_err(|(what, _)| what)
+        filled(&word, Placeholders { only, meaning: &meaning }).map_err(|(reason, _)| reason)
     }
 
     #[test]

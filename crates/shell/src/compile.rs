@@ -64,7 +64,7 @@ pub fn argv(words: &[String], placeholders: Placeholders<'_>, programs: Programs
         at = place.1 + 1;
         let role = role::of_next(&texts.iter().map(String::as_str).collect::<Vec<_>>());
         let text = filled(&Unquoted { text: word, literal: &[], backslashes: &[], role }, placeholders)
-            .map_err(|(what, instead)| Unsupported::new(place, what, instead).within(&words.join(" ")))?;
+            .map_err(|(reason, instead)| Unsupported::new(place, reason, instead).within(&words.join(" ")))?;
         texts.push(text);
     }
     let mut texts = texts.into_iter();
@@ -167,7 +167,7 @@ impl Compiling<'_> {
     }
 
     fn simple<'a>(&self, command: &'a Command, at: (usize, usize)) -> Result<&'a SimpleCommand, Unsupported> {
-        let (what, instead) = match command {
+        let (reason, instead) = match command {
             Command::Simple(simple) => return Ok(simple),
             Command::Compound(CompoundCommand::Subshell(_) | CompoundCommand::BraceGroup(_), _) => (
                 "a group of commands would run in a shell, and there is none",
@@ -184,7 +184,7 @@ impl Compiling<'_> {
             ),
             _ => ("this needs a shell", "write a pipeline, or a script that is on the workers' PATH"),
         };
-        Err(Unsupported::new(at, what, instead))
+        Err(Unsupported::new(at, reason, instead))
     }
 
     fn text(&self, word: &Word) -> Result<String, Unsupported> {

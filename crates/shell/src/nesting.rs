@@ -87,7 +87,7 @@ impl Scanner<'_> {
     /// cannot tell quotes.
     fn refused_anyway(&self, c: char) -> Option<Unsupported> {
         let next = self.rest.as_str();
-        let (what, instead) = match (self.quotes, c) {
+        let (reason, instead) = match (self.quotes, c) {
             (Quotes::Single, _) => return None,
             (_, '`') => COMMAND_SUBSTITUTION,
             (_, '$') if next.starts_with("((") || next.starts_with('[') => ARITHMETIC,
@@ -99,7 +99,7 @@ impl Scanner<'_> {
             }
             _ => return None,
         };
-        Some(Unsupported::new(self.place(), what, instead))
+        Some(Unsupported::new(self.place(), reason, instead))
     }
 
     /// Counts all that may be nested in the rest of the text, also within quotes, and returns
@@ -186,7 +186,7 @@ mod tests {
 
     /// Returns the reason of the refusal, if the text is refused.
     fn refused(text: &str) -> Option<String> {
-        check(text).err().map(|refusal| refusal.what)
+        check(text).err().map(|refusal| refusal.reason)
     }
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
             ("a `'` ", "command substitution"),
         ] {
             let text = format!("{before}{}", "(".repeat(1000));
-            assert!(refused(&text).is_some_and(|what| what.contains(reason)), "{before}");
+            assert!(refused(&text).is_some_and(|found| found.contains(reason)), "{before}");
         }
         for (opening, reason) in [
             ("$(", "command substitution"),
@@ -231,10 +231,10 @@ mod tests {
             ("$(case x in a) ", "command substitution"),
         ] {
             let refused = refused(&opening.repeat(1000));
-            assert!(refused.is_some_and(|what| what.contains(reason)), "{opening}");
+            assert!(refused.is_some_and(|found| found.contains(reason)), "{opening}");
         }
         let body = format!("$(a <<E\n{}\nE\n)", "(".repeat(40));
-        assert!(refused(&body).is_some_and(|what| what.contains("command substitution")));
+        assert!(refused(&body).is_some_and(|found| found.contains("command substitution")));
     }
 
     #[test]
@@ -258,7 +258,7 @@ mod tests {
             ("X=~-99999999999999999999 a", "a home directory"),
             ("a ${x:-~99999999999999999999}", "variables"),
         ] {
-            assert!(refused(text).is_some_and(|what| what.contains(reason)), "{text}");
+            assert!(refused(text).is_some_and(|found| found.contains(reason)), "{text}");
         }
         for text in ["a 99999999999 > f", "a '~99999999999999999999'", "a b~99999999999999999999", "a 2> f"] {
             assert_eq!(refused(text), None, "{text}");

@@ -11,7 +11,7 @@ pub struct Refusal {
     text: String,
     /// Range of the refused part in characters, counted from 0. The end is exclusive.
     at: (usize, usize),
-    what: String,
+    reason: String,
     /// Alternative.
     instead: String,
 }
@@ -23,17 +23,17 @@ pub(crate) type Advice = (&'static str, &'static str);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unsupported {
     pub(crate) at: (usize, usize),
-    pub(crate) what: String,
+    pub(crate) reason: String,
     pub(crate) instead: String,
 }
 
 impl Unsupported {
-    pub(crate) fn new(at: (usize, usize), what: impl Into<String>, instead: impl Into<String>) -> Self {
-        Self { at, what: what.into(), instead: instead.into() }
+    pub(crate) fn new(at: (usize, usize), reason: impl Into<String>, instead: impl Into<String>) -> Self {
+        Self { at, reason: reason.into(), instead: instead.into() }
     }
 
     pub(crate) fn within(self, text: &str) -> Refusal {
-        Refusal { text: text.to_owned(), at: self.at, what: self.what, instead: self.instead }
+        Refusal { text: text.to_owned(), at: self.at, reason: self.reason, instead: self.instead }
     }
 }
 
@@ -68,7 +68,7 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let marked = self.marked().replace('\n', "\n    ");
-        write!(f, "{}\n    {marked}", self.what)
+        write!(f, "{}\n    {marked}", self.reason)
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) fn text(
     reading.pieces(&pieces, false)?;
     let WordReader { text, literal, backslashes, .. } = &reading;
     let word = Unquoted { text, literal, backslashes, role };
-    filled(&word, placeholders).map_err(|(what, instead)| Unsupported::new(at, what, instead))
+    filled(&word, placeholders).map_err(|(reason, instead)| Unsupported::new(at, reason, instead))
 }
 
 /// Word under construction.
@@ -136,10 +136,10 @@ impl WordReader<'_> {
         Ok(())
     }
 
-    fn unsupported(&self, piece: &WordPieceWithSource, (what, instead): Advice) -> Unsupported {
+    fn unsupported(&self, piece: &WordPieceWithSource, (reason, instead): Advice) -> Unsupported {
         let chars = |bytes: usize| self.source.get(..bytes).map_or(0, |text| text.chars().count());
         let (start, end) = (chars(piece.start_index), chars(piece.end_index));
-        Unsupported::new((self.at.0 + start, self.at.0 + end.max(start + 1)), what, instead)
+        Unsupported::new((self.at.0 + start, self.at.0 + end.max(start + 1)), reason, instead)
     }
 }
 

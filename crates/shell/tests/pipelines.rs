@@ -10,7 +10,10 @@ fn meaning(braces: &Braces<'_>) -> Meaning {
         "" if !is_double => "{{input.line}}".into(),
         "." if !is_double => "{{input.noext}}".into(),
         "" => {
-            return Meaning::Refused { what: "'{{}}' may be two things".into(), instead: "write one".into() };
+            return Meaning::Refused {
+                reason: "'{{}}' may be two things".into(),
+                instead: "write one".into(),
+            };
         }
         _ if name.starts_with("input.") => format!("{{{{{name}}}}}"),
         _ => return Meaning::Text,
@@ -138,14 +141,14 @@ fn unsupported_constructs_are_marked_with_an_alternative() {
     ];
     let wrong: Vec<String> = cases
         .iter()
-        .filter_map(|(text, mark, what, instead)| {
+        .filter_map(|(text, mark, reason, instead)| {
             let refusal = match compile(text, PLACEHOLDERS, Programs::Named) {
                 Ok(tasks) => return Some(format!("{text}: compiled to {tasks:?}")),
                 Err(refusal) => refusal,
             };
             let (marked, message) = (refusal.marked(), refusal.to_string());
             let is_right = marked.lines().last() == Some(mark)
-                && message.contains(what)
+                && message.contains(reason)
                 && refusal.instead().contains(instead);
             (!is_right).then(|| format!("{message}\n  {}", refusal.instead()))
         })
@@ -155,7 +158,7 @@ fn unsupported_constructs_are_marked_with_an_alternative() {
 
 #[test]
 fn texts_that_the_parser_could_not_read_in_time_are_refused() {
-    for (deep, what) in [
+    for (deep, reason) in [
         ("(".repeat(100_000), "too many brackets"),
         ("{ ".repeat(100_000), "too many brackets"),
         ("if ".repeat(40_000), "too many brackets"),
@@ -174,7 +177,7 @@ fn texts_that_the_parser_could_not_read_in_time_are_refused() {
         ("a ~99999999999999999999".to_owned(), "home directory"),
     ] {
         let refusal = compile(&deep, PLACEHOLDERS, Programs::Named).expect_err("brackets");
-        assert!(refusal.to_string().contains(what), "{refusal}");
+        assert!(refusal.to_string().contains(reason), "{refusal}");
     }
     assert_eq!(args(&format!("awk '{}'", "$(".repeat(1000))), ["$(".repeat(1000)], "as it is");
 }

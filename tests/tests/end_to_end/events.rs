@@ -62,13 +62,13 @@ fn nothing_comes_after_unsubscribe_was_confirmed() {
         loop {
             let head = listener.line();
             assert_eq!(head, "*3");
-            let what = listener.bulk();
-            if what == "unsubscribe" {
+            let kind = listener.bulk();
+            if kind == "unsubscribe" {
                 assert_eq!((listener.bulk().as_str(), listener.line().as_str()), ("c", ":0"));
                 break;
             }
             assert_eq!(
-                (what.as_str(), texts(&mut listener, 2)),
+                (kind.as_str(), texts(&mut listener, 2)),
                 ("message", vec!["c".to_owned(), "x".to_owned()])
             );
         }

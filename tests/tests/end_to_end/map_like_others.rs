@@ -165,15 +165,15 @@ fn map_writes_the_joblog_and_the_results_of_gnu_parallel() {
     // Number, exit code, signal and command.
     let jobs = ["1 0 0 echo a c", "2 0 0 echo b c"];
     let files = ["out/1/a/2/c/stdout", "out/1/b/2/c/stdout"];
-    let check = |who: &str| {
+    let check = |program: &str| {
         let log = std::fs::read_to_string(lab.path().join("log")).unwrap();
         let job = |line: &str| {
             let fields: Vec<&str> = line.split('\t').collect();
             [fields[0], fields[6], fields[7], fields[8]].join(" ")
         };
-        assert_eq!(log.lines().skip(1).map(job).collect::<Vec<_>>(), jobs, "{who}");
+        assert_eq!(log.lines().skip(1).map(job).collect::<Vec<_>>(), jobs, "{program}");
         let outputs = files.map(|file| std::fs::read_to_string(lab.path().join(file)).unwrap());
-        assert_eq!(outputs, ["a c\n", "b c\n"], "{who}");
+        assert_eq!(outputs, ["a c\n", "b c\n"], "{program}");
         std::fs::remove_dir_all(lab.path().join("out")).unwrap();
     };
     map(&lab, &args, "").expect(0);
@@ -195,9 +195,9 @@ fn map_names_the_results_of_columns_like_gnu_parallel() {
     ];
     for (args, dir, expected) in cases {
         let args = [&["-j1", "--results", "out"], args].concat();
-        let check = |who: &str| {
+        let check = |program: &str| {
             let stdout = std::fs::read_to_string(lab.path().join("out").join(dir).join("stdout"));
-            assert_eq!(stdout.unwrap_or_default(), expected, "{who} {args:?}");
+            assert_eq!(stdout.unwrap_or_default(), expected, "{program} {args:?}");
             std::fs::remove_dir_all(lab.path().join("out")).unwrap();
         };
         map(&lab, &args, "").expect(0);
@@ -213,13 +213,13 @@ fn map_names_the_results_of_columns_like_gnu_parallel() {
 #[test]
 fn map_resumes_where_gnu_parallel_resumes() {
     let lab = lab();
-    let check = |who: &str, run: &dyn Fn(&[&str]) -> Ran| {
+    let check = |program: &str, run: &dyn Fn(&[&str]) -> Ran| {
         let cat = ["-j1", "--joblog", "log", "cat {}", ":::", "lines", "late"];
-        assert_eq!(run(&cat).expect(1).out, "p\nq\n", "{who}");
+        assert_eq!(run(&cat).expect(1).out, "p\nq\n", "{program}");
         lab.file("late", "l\n");
         let outs = ["--resume", "--resume-failed"]
             .map(|option| run(&[&[option], &cat[..], &["table"]].concat()).expect(0).out);
-        assert_eq!(outs, ["n\tm\n1\t2\n3\t4\n", "l\n"], "{who}");
+        assert_eq!(outs, ["n\tm\n1\t2\n3\t4\n", "l\n"], "{program}");
         for file in ["late", "log"] {
             std::fs::remove_file(lab.path().join(file)).unwrap();
         }

@@ -115,11 +115,11 @@ fn every_command_with_every_kind_of_key() {
     let lab = Lab::new();
     let agq = start(&lab);
     let mut cells = 0;
-    for who in everyone(&lab) {
+    for holder in everyone(&lab) {
         for command in Command::all() {
             let mut raw = RawConnection::bare(&agq);
-            assert_eq!(raw.ask(&format!("AUTH {}", who.key)), "+OK");
-            let (reply, shown) = (raw.ask(&line(command)), who.name);
+            assert_eq!(raw.ask(&format!("AUTH {}", holder.key)), "+OK");
+            let (reply, shown) = (raw.ask(&line(command)), holder.name);
             let refusal = format!("-NOPERM This key is {shown}'s and may not use {}", command.name);
             let key =
                 line(command).split(' ').nth(usize::try_from(command.keys.0).unwrap()).map(str::to_owned);
@@ -128,7 +128,7 @@ fn every_command_with_every_kind_of_key() {
                 && key.is_some_and(|key| !key.contains(':'));
             if shown == "a worker" && names_a_users_key {
                 assert!(reply.starts_with(&format!("{refusal} on ")), "{}: {reply}", command.name);
-            } else if (who.may)(command) {
+            } else if (holder.may)(command) {
                 assert!(!reply.starts_with("-NOPERM This key is a"), "{shown}, {}: {reply}", command.name);
                 assert!(!reply.starts_with("-ERR Invalid arguments: use"), "{}: {reply}", command.name);
             } else {
@@ -260,9 +260,9 @@ fn doctor_shows_all_findings_with_every_kind_of_key_and_without_one() {
         command.env("AGQ_ADDR", agq.address()).env("AGQ_SESSION_KEY", key).arg("doctor");
         Ran::from(command.output().unwrap())
     };
-    for who in everyone(&lab) {
-        let found = doctor(&who.key).expect(0).out;
-        assert!(found.contains("ok    install") && found.contains(" sandbox "), "{}: {found}", who.name);
+    for holder in everyone(&lab) {
+        let found = doctor(&holder.key).expect(0).out;
+        assert!(found.contains("ok    install") && found.contains(" sandbox "), "{}: {found}", holder.name);
     }
     let of_worker = doctor(&"w".repeat(64)).expect(0).out;
     assert!(of_worker.contains("ok    workers not checked"), "{of_worker}");

@@ -47,8 +47,8 @@ impl OnTerminal {
         keyboard.flush().unwrap();
     }
 
-    fn wait_for_log(&self, what: &str) {
-        eventually(what, || fs::read_to_string(&self.log).ok()?.contains(what).then_some(()));
+    fn wait_for_log(&self, text: &str) {
+        eventually(text, || fs::read_to_string(&self.log).ok()?.contains(text).then_some(()));
     }
 
     /// Waits for the end of the worker. Returns its exit code, and what the terminal has shown.

@@ -39,8 +39,8 @@ fn program(lab: &Lab, name: &str, script: &str) {
     fs::rename(new, place).unwrap();
 }
 
-fn wait_for_log(agw: &Agw, what: &str) {
-    eventually(what, || agw.log().contains(what).then_some(()));
+fn wait_for_log(agw: &Agw, text: &str) {
+    eventually(text, || agw.log().contains(text).then_some(()));
 }
 
 #[test]

@@ -149,9 +149,9 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn line(text: &mut String, what: std::fmt::Arguments<'_>) {
+fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
-    let _written = writeln!(text, "{what}");
+    let _written = writeln!(text, "{content}");
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<(
 
 /// Returns a comparison with both of our plans.
 fn comparison<'a>(
-    what: &str,
+    volume: &str,
     agenix: &'a RefCell<AgenixPipeline>,
     files: &'a [String],
     bytes: usize,
@@ -80,7 +80,7 @@ fn comparison<'a>(
         check(agenix.counted(&jobs)?, bytes)?;
         Ok(rate)
     };
-    ContenderComparison::new(format!("{what} through three tasks"), "MB/s", Better::More)
+    ContenderComparison::new(format!("{volume} through three tasks"), "MB/s", Better::More)
         .with_note(NOTE)
         .with("agw, streamed", move || run(PipelinePlan::Streamed))
         .with("agw, in sequence", move || run(PipelinePlan::OneByOne))

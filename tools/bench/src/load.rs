@@ -65,48 +65,48 @@ struct LoadFigures {
 
 impl LoadFigures {
     /// Records and prints a figure.
-    fn record(&mut self, what: &str, figure: String) {
-        println!("  {what}: {figure}");
-        self.lines.push((what.to_owned(), figure));
+    fn record(&mut self, name: &str, figure: String) {
+        println!("  {name}: {figure}");
+        self.lines.push((name.to_owned(), figure));
     }
 
     /// Records a figure that has to be below a bound.
-    fn check(&mut self, what: &str, figure: f64, bound: f64, unit: &str) {
+    fn check(&mut self, name: &str, figure: f64, bound: f64, unit: &str) {
         let is_below = figure < bound;
         let verdict = if is_below { "ok" } else { "MISSED" };
-        self.record(what, format!("{figure:.2} {unit}, floor {bound} {unit}: {verdict}"));
+        self.record(name, format!("{figure:.2} {unit}, floor {bound} {unit}: {verdict}"));
         if !is_below {
-            self.missed.push(what.to_owned());
+            self.missed.push(name.to_owned());
         }
     }
 
     /// Records a figure that has to be below a bound, if the system can measure it.
-    fn check_if_known(&mut self, what: &str, figure: Option<f64>, bound: f64, unit: &str) {
+    fn check_if_known(&mut self, name: &str, figure: Option<f64>, bound: f64, unit: &str) {
         match figure {
-            Some(figure) => self.check(what, figure, bound, unit),
-            None => self.record(what, "NOT MEASURED: this needs Linux".into()),
+            Some(figure) => self.check(name, figure, bound, unit),
+            None => self.record(name, "NOT MEASURED: this needs Linux".into()),
         }
     }
 
     /// Runs `work`, which handles `count` items, and records its rate.
     fn time<T>(
         &mut self,
-        what: &str,
+        name: &str,
         count: usize,
         work: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let started = Instant::now();
         let done = work()?;
-        self.record(what, rate(count, started.elapsed()));
+        self.record(name, rate(count, started.elapsed()));
         Ok(done)
     }
 
     /// Prints all figures. A missed bound is an error.
     fn print(&self) -> anyhow::Result<()> {
-        let width = self.lines.iter().map(|(what, _)| what.chars().count()).max().unwrap_or_default();
+        let width = self.lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
         println!();
-        for (what, figure) in &self.lines {
-            println!("{what:<width$}  {figure}");
+        for (name, figure) in &self.lines {
+            println!("{name:<width$}  {figure}");
         }
         if !self.missed.is_empty() {
             bail!("floors were missed: {}", self.missed.join("; "));

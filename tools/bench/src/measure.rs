@@ -106,8 +106,8 @@ impl Bench {
     }
 
     /// Records that something is not measured, and why.
-    pub(crate) fn skip(&mut self, what: &str, why: &str) {
-        self.report.skip(what, why);
+    pub(crate) fn skip(&mut self, subject: &str, why: &str) {
+        self.report.skip(subject, why);
     }
 
     /// Returns `quick` in a quick run, and `full` otherwise.
@@ -157,12 +157,12 @@ fn valid(figure: f64) -> anyhow::Result<f64> {
     Ok(figure)
 }
 
-/// Shows `what` in one line of the terminal, which the next call overwrites.
-fn progress(what: &str) {
+/// Shows `text` in one line of the terminal, which the next call overwrites.
+fn progress(text: &str) {
     let mut err = std::io::stderr();
     if err.is_terminal() {
         // A closed terminal needs no progress.
-        let _shown = write!(err, "\r\x1b[K{what}").and_then(|()| err.flush());
+        let _shown = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
     }
 }
 

@@ -302,8 +302,8 @@ impl<'a> FaultInjector<'a> {
         let flood: Vec<_> = (0..FLOOD).map(|_| connect(&self.endpoints.agq)).collect();
         let served = resp.ask(&["PING"]);
         if !matches!(served, Ok(RespReply::Line(_))) {
-            let what = "without file descriptors agq did not serve a connection that it had";
-            self.ledger.lost(format!("{what}: {served:?}"));
+            let loss = "without file descriptors agq did not serve a connection that it had";
+            self.ledger.lost(format!("{loss}: {served:?}"));
         }
         drop(flood);
         self.connect_within_timeout()?;

@@ -73,23 +73,23 @@ impl ChaosLedger {
     }
 
     /// Counts acknowledgements.
-    pub(super) fn acknowledged(&self, what: &'static str, by: usize) {
-        *self.book().acknowledged.entry(what).or_default() += by as u64;
+    pub(super) fn acknowledged(&self, kind: &'static str, by: usize) {
+        *self.book().acknowledged.entry(kind).or_default() += by as u64;
     }
 
     /// Counts a fault.
-    pub(super) fn fault(&self, what: &'static str) {
-        *self.book().faults.entry(what).or_default() += 1;
+    pub(super) fn fault(&self, kind: &'static str) {
+        *self.book().faults.entry(kind).or_default() += 1;
     }
 
     /// Counts another event.
-    pub(super) fn note(&self, what: &'static str) {
-        *self.book().notes.entry(what).or_default() += 1;
+    pub(super) fn note(&self, kind: &'static str) {
+        *self.book().notes.entry(kind).or_default() += 1;
     }
 
     /// Records a broken promise.
-    pub(super) fn lost(&self, what: String) {
-        self.book().lost.insert(what);
+    pub(super) fn lost(&self, loss: String) {
+        self.book().lost.insert(loss);
     }
 
     /// Records an acknowledged action.

@@ -87,7 +87,7 @@ impl<'a> Producer<'a> {
 
     /// Sends some versions in a pipeline, and reads their replies up to the first failure.
     fn extend(&mut self, resp: &mut Resp, stream: &mut KeyVersions) -> io::Result<()> {
-        let (verb, what) = match stream.kind {
+        let (verb, kind) = match stream.kind {
             Kind::Value => ("SET", "values set"),
             Kind::List => ("RPUSH", "elements pushed"),
         };
@@ -108,7 +108,7 @@ impl<'a> Producer<'a> {
                 (_, refused) => return Err(self.refused(&refused)),
             }
             stream.acknowledged = version;
-            self.ledger.acknowledged(what, 1);
+            self.ledger.acknowledged(kind, 1);
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ pub(super) fn print(ledger: &ChaosLedger, minutes: f64, seed: u64) -> usize {
     let completed = book.completed();
     println!("\n{completed:>9}  jobs seen completed");
     println!("{:>9}  lost", book.lost.len());
-    book.lost.iter().take(MAX_SHOWN).for_each(|what| println!("           {what}"));
+    book.lost.iter().take(MAX_SHOWN).for_each(|loss| println!("           {loss}"));
     if book.lost.len() > MAX_SHOWN {
         println!("           … and {} more", book.lost.len() - MAX_SHOWN);
     }
@@ -35,5 +35,5 @@ pub(super) fn print(ledger: &ChaosLedger, minutes: f64, seed: u64) -> usize {
 
 fn table(name: &str, counts: &BTreeMap<&'static str, u64>) {
     println!("\n{name}");
-    counts.iter().for_each(|(what, count)| println!("{count:>9}  {what}"));
+    counts.iter().for_each(|(kind, count)| println!("{count:>9}  {kind}"));
 }

@@ -43,17 +43,17 @@ impl RunReport {
     }
 
     /// Prints and records that something was skipped, and why.
-    pub fn skip(&mut self, what: &str, why: &str) {
-        println!("SKIPPED {what}: {why}");
-        let line = format!("{what}: {why}");
+    pub fn skip(&mut self, subject: &str, why: &str) {
+        println!("SKIPPED {subject}: {why}");
+        let line = format!("{subject}: {why}");
         tell_outer(SKIPPED, &line);
         self.skipped.push(line);
     }
 
     /// Records that something was installed.
-    pub fn installed(&mut self, what: &str) {
-        tell_outer(INSTALLED, what);
-        self.installed.push(what.to_owned());
+    pub fn installed(&mut self, tool: &str) {
+        tell_outer(INSTALLED, tool);
+        self.installed.push(tool.to_owned());
     }
 
     /// Runs a command as [`must`] does. Installed and skipped tools are added to this
@@ -78,11 +78,11 @@ impl RunReport {
         for (name, took) in &self.steps {
             println!("{:>7.1} s  {name}", took.as_secs_f64());
         }
-        for what in &self.installed {
-            println!("INSTALLED {what}");
+        for tool in &self.installed {
+            println!("INSTALLED {tool}");
         }
-        for what in &self.skipped {
-            println!("SKIPPED {what}");
+        for line in &self.skipped {
+            println!("SKIPPED {line}");
         }
         let skipped =
             if self.skipped.is_empty() { "nothing was skipped" } else { "see what was skipped above" };
@@ -91,10 +91,10 @@ impl RunReport {
 }
 
 /// Appends a line to the report of the command that runs this one, if there is one.
-fn tell_outer(kind: &str, what: &str) {
+fn tell_outer(kind: &str, text: &str) {
     let Some(path) = std::env::var_os(INNER_REPORT) else { return };
     let appended =
-        OpenOptions::new().append(true).open(&path).and_then(|mut file| writeln!(file, "{kind}{what}"));
+        OpenOptions::new().append(true).open(&path).and_then(|mut file| writeln!(file, "{kind}{text}"));
     if let Err(error) = appended {
         println!("cannot write {}: {error}", path.display());
     }

@@ -91,8 +91,8 @@ pub(super) static SIMULATION: [Mutation; 36] = [
     Mutation {
         name: "the holder of a report is not compared",
         file: "crates/rules/src/job/report.rs",
-        from: "if !job.is_held_by(who) {",
-        to: "if false && !job.is_held_by(who) {",
+        from: "if !job.is_held_by(reporter) {",
+        to: "if false && !job.is_held_by(reporter) {",
     },
     Mutation {
         name: "clients that wait for jobs are not woken",

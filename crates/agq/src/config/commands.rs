@@ -277,6 +277,6 @@ impl ServerArgs {
         };
         let tls = Tls { ca: self.tls_ca.clone(), cert: self.tls_cert.clone(), key: self.tls_key.clone() };
         let server = Address::parse(&self.addr).and_then(|address| Server::with_tls(vec![address], tls, key));
-        server.map_err(|what| anyhow!("{what}; give the address of agq with --agq or AGQ_ADDR"))
+        server.map_err(|problem| anyhow!("{problem}; give the address of agq with --agq or AGQ_ADDR"))
     }
 }

@@ -17,11 +17,11 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Options> {
 /// The error has the message of `toml` without the source line that `toml` would quote.
 fn parse(text: &str) -> anyhow::Result<Options> {
     toml::from_str(text).map_err(|error| {
-        let what = without_values(error.message());
+        let message = without_values(error.message());
         let before = error.span().and_then(|span| text.get(..span.start));
         match before {
-            Some(before) => anyhow!("line {}: {what}", before.matches('\n').count() + 1),
-            None => anyhow!("{what}"),
+            Some(before) => anyhow!("line {}: {message}", before.matches('\n').count() + 1),
+            None => anyhow!("{message}"),
         }
     })
 }

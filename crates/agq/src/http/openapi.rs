@@ -132,7 +132,7 @@ pub(super) fn path_of(path: &str) -> String {
     rest.map_or_else(|| format!("/ojs/v1{path}"), str::to_owned)
 }
 
-fn operation((method, path, who, summary, body, status): &OperationRow) -> Value {
+fn operation((method, path, callers, summary, body, status): &OperationRow) -> Value {
     let media = |schema: &str| {
         let schema = json!({"schema": {"$ref": format!("#/components/schemas/{schema}")}});
         json!({"application/openjobspec+json": schema, "application/json": schema})
@@ -148,11 +148,11 @@ fn operation((method, path, who, summary, body, status): &OperationRow) -> Value
     let mut operation = json!({
         "operationId": format!("{method}_{}", words.join("_")),
         "summary": summary,
-        "description": format!("For: {who}."),
+        "description": format!("For: {callers}."),
         "parameters": parameters,
         "responses": {status.to_string(): {"description": "Success."}, "default": error},
     });
-    if *who != "none" {
+    if *callers != "none" {
         operation["security"] = json!([{"key": []}]);
     }
     if let Some(body) = body {

@@ -93,8 +93,8 @@ pub(crate) async fn check_holder(
     job_id: &JobId,
     attempt: u32,
 ) -> Result<()> {
-    let who = reporter(app, caller, None).await?;
+    let reporter = reporter(app, caller, None).await?;
     let record = lookup::job_record(app, job_id).await?;
-    let who = job::reporter_of(&record, &who, &caller.connection);
-    Ok(job::check_upload(&record, who, attempt)?)
+    let reporter = job::reporter_of(&record, &reporter, &caller.connection);
+    Ok(job::check_upload(&record, reporter, attempt)?)
 }

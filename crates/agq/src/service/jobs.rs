@@ -35,7 +35,7 @@ pub(crate) async fn report(
     update: JobUpdate,
     results: Option<String>,
 ) -> Result<()> {
-    let who = identity::reporter(app, caller, update.worker_id.as_ref()).await?;
+    let reporter = identity::reporter(app, caller, update.worker_id.as_ref()).await?;
     let status = update.status;
     let of_failure = results.as_deref().filter(|_| status == Some(Status::Failed));
     let of_failure = of_failure.map_or_else(Vec::new, read_results);
@@ -46,7 +46,7 @@ pub(crate) async fn report(
     let level = if is_end { AckLevel::Durable } else { AckLevel::Applied };
     let (now, jitter, connection) = (app.clock.now(), app.clock.chance(), Arc::clone(&caller.connection));
     let rule = for_existing(job_id, move |job| {
-        let reporter = job::reporter_of(job, &who, &connection);
+        let reporter = job::reporter_of(job, &reporter, &connection);
         job::updated(job, &update, reporter, exit_code, now, jitter)
     });
     let mut results = results.map(|json| reported(json, is_end)).transpose()?;

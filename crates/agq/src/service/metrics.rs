@@ -242,9 +242,9 @@ impl Figures {
 
     fn write_budgets(&self, text: &mut String) {
         let all = || self.budgets.iter().flat_map(|budget| budget.amounts().map(|amount| (budget, amount)));
-        let labels = |budget: &BudgetStatus, what| format!("{{name=\"{}\",what=\"{what}\"}}", budget.name);
-        let used = all().map(|(budget, (what, amount))| (labels(budget, what), amount.used)).collect();
-        let limits = all().filter_map(|(budget, (what, amount))| Some((labels(budget, what), amount.limit?)));
+        let labels = |budget: &BudgetStatus, name| format!("{{name=\"{}\",what=\"{name}\"}}", budget.name);
+        let used = all().map(|(budget, (name, amount))| (labels(budget, name), amount.used)).collect();
+        let limits = all().filter_map(|(budget, (name, amount))| Some((labels(budget, name), amount.limit?)));
         if !self.budgets.is_empty() {
             let help = "Used part of a budget in its window, reservations of running jobs included.";
             family(text, "agq_budget_used", "gauge", help, used);

@@ -39,7 +39,7 @@ pub(crate) async fn ack(
     }
     let (now, attempt) = (app.clock.now(), request.attempt);
     let rule = for_existing(job_id, move |job| {
-        let reporter = Reporter { who: worker.as_ref().map(WorkerId::as_str), attempt };
+        let reporter = Reporter { worker: worker.as_ref().map(WorkerId::as_str), attempt };
         job::acked(job, reporter, now)
     });
     let change = app
@@ -61,7 +61,7 @@ pub(crate) async fn nack(
     let (now, jitter) = (app.clock.now(), app.clock.chance());
     let (requeue, attempt) = (request.requeue.unwrap_or_default(), request.attempt);
     let rule = for_existing(job_id, move |job| {
-        let reporter = Reporter { who: worker.as_ref().map(WorkerId::as_str), attempt };
+        let reporter = Reporter { worker: worker.as_ref().map(WorkerId::as_str), attempt };
         job::nacked(job, reporter, &failure, requeue, now, jitter)
     });
     let change = app.store.decide(job_id, AckLevel::Durable, None, rule).await??;

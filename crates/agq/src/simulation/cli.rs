@@ -24,7 +24,7 @@ use crate::simulation::{
 #[derive(Debug, Parser)]
 struct SimulationCli {
     #[command(subcommand)]
-    what: SimulationCommand,
+    command: SimulationCommand,
 }
 
 #[derive(Debug, Subcommand)]
@@ -176,9 +176,9 @@ struct SeedArgs {
 
 /// Runs `agq-simulate` from its command line to its exit code.
 pub fn run_program() -> ExitCode {
-    let what = SimulationCli::parse().what;
+    let command = SimulationCli::parse().command;
     log::start();
-    let outcome = match what {
+    let outcome = match command {
         SimulationCommand::Seeds(seeds) => seeds.run(),
         SimulationCommand::Images(images) => images.run(),
         SimulationCommand::Differential(differential) => differential.run(),

@@ -226,8 +226,8 @@ impl DiskState {
                 if let Some(seed) = lost {
                     self.forget(&mut Rng::with_seed(seed));
                 }
-                let what = if self.is_dead { "the process is dead" } else { "the disk does not answer" };
-                Err(io::Error::other(what))
+                let reason = if self.is_dead { "the process is dead" } else { "the disk does not answer" };
+                Err(io::Error::other(reason))
             }
         }
     }

@@ -190,7 +190,7 @@ impl Ledger {
     }
 
     pub(super) fn check_job(&self, job: &Job) -> CheckResult {
-        let wrong = |what: &str| Err(format!("{what}: {job:?}"));
+        let wrong = |problem: &str| Err(format!("{problem}: {job:?}"));
         if self.jobs.get(job.job_id.as_str()) != Some(&ObservedJob::of(job)) {
             return wrong("a job changed and nobody was told");
         }

@@ -394,7 +394,7 @@ impl World {
         self.rest_between()
     }
 
-    fn trace_of(&mut self, what: &impl Hash) {
-        what.hash(&mut self.trace);
+    fn trace_of(&mut self, value: &impl Hash) {
+        value.hash(&mut self.trace);
     }
 }

@@ -75,10 +75,10 @@ impl Reload {
     }
 }
 
-fn report(what: &str, meaning: &str, outcome: anyhow::Result<()>) {
+fn report(subject: &str, meaning: &str, outcome: anyhow::Result<()>) {
     match outcome {
-        Ok(()) => info!("SIGHUP, {what}: {meaning}"),
-        Err(error) => error!("SIGHUP, {what}: not reloaded, because {error:#}"),
+        Ok(()) => info!("SIGHUP, {subject}: {meaning}"),
+        Err(error) => error!("SIGHUP, {subject}: not reloaded, because {error:#}"),
     }
 }
 

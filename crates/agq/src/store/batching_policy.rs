@@ -66,9 +66,10 @@ pub(crate) struct SubmitterHistory {
 
 impl SubmitterHistory {
     /// Records a submission. `None` stands for several submitters.
-    pub(crate) fn record(&mut self, who: Option<u64>) {
-        self.times = if who.is_some() && who == self.last { self.times.saturating_add(1) } else { 1 };
-        self.last = who;
+    pub(crate) fn record(&mut self, submitter: Option<u64>) {
+        self.times =
+            if submitter.is_some() && submitter == self.last { self.times.saturating_add(1) } else { 1 };
+        self.last = submitter;
     }
 
     /// Returns true if one submitter has been the only one for a while.
@@ -129,8 +130,8 @@ mod tests {
     #[test]
     fn submitter_counts_as_the_only_one_until_another_submits() {
         let mut callers = SubmitterHistory::default();
-        let mut is_one_after = |who| {
-            callers.record(who);
+        let mut is_one_after = |submitter| {
+            callers.record(submitter);
             callers.is_one()
         };
         for _ in 0..2 {

@@ -40,7 +40,7 @@ pub(crate) fn key_of(dir: &Path) -> Result<(String, PathBuf)> {
 /// Waits until agq has workers that take jobs, and returns their number.
 pub(crate) async fn wait_for_worker(agq: &str, key: &str) -> Result<usize> {
     let server = Server::new(agq, key.to_owned().into())
-        .map_err(|what| CliError::usage(what, "choose another AGX_HOME"))?;
+        .map_err(|problem| CliError::usage(problem, "choose another AGX_HOME"))?;
     let mut connection = Connection::open(&server).await?;
     let since = Instant::now();
     loop {
@@ -95,7 +95,7 @@ fn judge_refusal(reason: &str) -> Result<()> {
         }
         _ => return Err(ClientError::Rejected(reason.to_owned()).into()),
     };
-    Err(CliError::Rejected { what: reason.to_owned(), help: help.into() })
+    Err(CliError::Rejected { problem: reason.to_owned(), help: help.into() })
 }
 
 pub(crate) fn worker(agq: &str, key_file: &Path, ca: Option<&Path>, jobs: Option<u32>) -> Vec<String> {

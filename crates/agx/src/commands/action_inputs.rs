@@ -35,7 +35,7 @@ pub(crate) struct InputFiles {
 pub(super) fn inputs(args: &InputFiles, output: OutputFormat) -> Result<Option<Vec<Box<RawValue>>>> {
     if let Some(file) = &args.inputs {
         let help = "the file is a JSON array of objects, one a job: [{\"file\": \"a.txt\"}, …], or one object a line";
-        let wrong = |what: String| CliError::usage(format!("{}: {what}", file.display()), help);
+        let wrong = |problem: String| CliError::usage(format!("{}: {problem}", file.display()), help);
         return objects(&read(file)?).map_err(wrong).map(Some);
     }
     args.lines.as_ref().map(|file| lines(file, &args.field, output)).transpose()

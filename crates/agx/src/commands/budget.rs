@@ -31,12 +31,12 @@ fn text(budgets: &[BudgetStatus]) -> String {
 /// Returns a line for each amount that is used or has a limit.
 fn rows(budget: &BudgetStatus) -> Vec<Vec<String>> {
     let is_shown = |amount: &AmountStatus| amount.limit.is_some() || amount.used > 0;
-    let row = |(what, amount): (&str, &AmountStatus)| {
+    let row = |(name, amount): (&str, &AmountStatus)| {
         let shown = |value: Option<String>| value.unwrap_or_else(|| "-".into());
         vec![
             budget.name.clone(),
             format!("{} h", budget.per_hours),
-            what.to_owned(),
+            name.to_owned(),
             amount.used.to_string(),
             shown(amount.limit.map(|limit| limit.to_string())),
             shown(amount.next_at.map(|at| at.to_string())),

@@ -30,28 +30,28 @@ const MAX_NAMED: usize = 10;
 const MIN_FILES: u64 = 1024;
 
 impl DoctorFinding {
-    fn well(what: &'static str, found: impl Into<String>) -> Self {
-        Self { what, is_well: true, found: found.into(), help: None, sandbox: None }
+    fn well(check: &'static str, found: impl Into<String>) -> Self {
+        Self { what: check, is_well: true, found: found.into(), help: None, sandbox: None }
     }
 
-    fn wrong(what: &'static str, found: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { what, is_well: false, found: found.into(), help: Some(help.into()), sandbox: None }
+    fn wrong(check: &'static str, found: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { what: check, is_well: false, found: found.into(), help: Some(help.into()), sandbox: None }
     }
 
     /// Returns the finding about a check that agx could not make.
-    fn failed(what: &'static str, failure: &CliError) -> Self {
-        Self::wrong(what, failure.to_string(), failure.help().unwrap_or_default())
+    fn failed(check: &'static str, failure: &CliError) -> Self {
+        Self::wrong(check, failure.to_string(), failure.help().unwrap_or_default())
     }
 
     /// Returns the finding about a check that agq did not answer. A key with few rights is no
     /// problem.
-    fn unanswered(what: &'static str, error: ClientError) -> Self {
+    fn unanswered(check: &'static str, error: ClientError) -> Self {
         let is_refused = |reason: &String| ErrorKind::of(reason) == ErrorKind::NotPermitted;
         match error {
             ClientError::Rejected(reason) if is_refused(&reason) => {
-                Self::well(what, format!("not checked, because agq refuses this key: {reason}"))
+                Self::well(check, format!("not checked, because agq refuses this key: {reason}"))
             }
-            error => Self::failed(what, &error.into()),
+            error => Self::failed(check, &error.into()),
         }
     }
 }
@@ -91,16 +91,16 @@ fn machine(found: Result<MachineSandbox, String>) -> DoctorFinding {
     let found = match found {
         Ok(found) => found,
         Err(why) => {
-            let what = format!("`agw sandbox` has failed: {why}");
-            return DoctorFinding::wrong("sandbox", what, "install the same version of all three");
+            let problem = format!("`agw sandbox` has failed: {why}");
+            return DoctorFinding::wrong("sandbox", problem, "install the same version of all three");
         }
     };
-    let what = if found.enforces_reader {
+    let summary = if found.enforces_reader {
         "this machine can enforce the profile reader"
     } else {
         "this machine cannot enforce the profile reader; only jobs with --sandbox need that"
     };
-    DoctorFinding { sandbox: Some(found), ..DoctorFinding::well("sandbox", what) }
+    DoctorFinding { sandbox: Some(found), ..DoctorFinding::well("sandbox", summary) }
 }
 
 /// Returns the finding about the sandboxes of the workers of agq.

@@ -77,8 +77,8 @@ impl<'a> LineInputs<'a> {
                 return if last.is_empty() || is_mark { Ok(None) } else { self.inputs(&last).map(Some) };
             }
             if self.begun.len() > MAX_LINE_BYTES {
-                let what = format!("{}: a line has more than 64 MiB", self.file.display());
-                return Err(CliError::usage(what, "give lines of text, one input each"));
+                let problem = format!("{}: a line has more than 64 MiB", self.file.display());
+                return Err(CliError::usage(problem, "give lines of text, one input each"));
             }
         }
     }

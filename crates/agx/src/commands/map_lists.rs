@@ -29,8 +29,8 @@ pub(super) fn check_lists(
         for (at, arg) in task.args.iter().enumerate() {
             let Some(list) = lists().find(|list| *arg == list.template()) else { continue };
             let role = next_word(&Task { args: task.args[..=at].to_vec(), ..task.clone() });
-            if let (false, Some((what, instead))) = (may_be_code, extended(&list.written(), role)) {
-                return Err(CliError::usage(what, instead));
+            if let (false, Some((reason, instead))) = (may_be_code, extended(&list.written(), role)) {
+                return Err(CliError::usage(reason, instead));
             }
             if role.may_be_option {
                 leading.insert(list);

@@ -130,8 +130,8 @@ fn refuse_expressions(tasks: &[Task]) -> Result<()> {
         behind.any(|word| word.ends_with("=}"))
     };
     if tasks.iter().any(has_one) {
-        let (what, instead) = perl_expression("{=…=}");
-        return Err(CliError::usage(what, instead));
+        let (reason, instead) = perl_expression("{=…=}");
+        return Err(CliError::usage(reason, instead));
     }
     Ok(())
 }
@@ -148,8 +148,8 @@ fn append(tasks: &mut [Task], args: &MapArgs, found: &mut ParserNotes) -> Result
         return Err(CliError::usage("the pipeline does not say where the input goes", "write {} there"));
     };
     let role = next_word(task);
-    if let (false, Some((what, instead))) = (args.inputs_may_be_code, appended(role)) {
-        return Err(CliError::usage(what, instead));
+    if let (false, Some((reason, instead))) = (args.inputs_may_be_code, appended(role)) {
+        return Err(CliError::usage(reason, instead));
     }
     let whole = if args.is_grouped() { Placeholder::WHOLE.of_group() } else { Placeholder::WHOLE };
     if role.may_be_option {

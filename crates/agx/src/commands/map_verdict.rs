@@ -30,8 +30,8 @@ fn left_behind(left: Option<MapOutcome>, action_id: &ActionId, output: OutputFor
     if left.is_some_and(|left| !left.collected.has_begun) {
         return CliError::Interrupted;
     }
-    if let Some(what) = left.and_then(|left| not_sent(left.unsent)) {
-        output.note(&format!("agx: {what}; the action continues with the inputs that it has"));
+    if let Some(unsent) = left.and_then(|left| not_sent(left.unsent)) {
+        output.note(&format!("agx: {unsent}; the action continues with the inputs that it has"));
     }
     CliError::Detached(action_id.clone())
 }

@@ -110,8 +110,8 @@ pub(crate) async fn run(server: &ConnectionArgs, mut args: McpArgs, output: Outp
 async fn own_server(cwd: Option<&str>, output: OutputFormat) -> Result<(Server, Option<String>)> {
     let given = PathBuf::from(decode_os(cwd.unwrap_or(".")));
     let directory = given.canonicalize().map_err(|error| {
-        let what = format!("the directory of the tasks, {}, cannot be found: {error}", given.display());
-        CliError::usage(what, "name one with --cwd")
+        let problem = format!("the directory of the tasks, {}, cannot be found: {error}", given.display());
+        CliError::usage(problem, "name one with --cwd")
     })?;
     let server = project_cluster::ensure(&directory, output).await?;
     Ok((server, Some(encode_os(directory.as_os_str()))))

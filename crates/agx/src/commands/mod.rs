@@ -69,7 +69,7 @@ use crate::{
 };
 
 fn refused(refusal: &Refusal) -> CliError {
-    CliError::Marked { what: refusal.to_string(), help: refusal.instead().into() }
+    CliError::Marked { problem: refusal.to_string(), help: refusal.instead().into() }
 }
 
 /// Returns a random action id. A submission with the id can be sent again after a lost reply.

@@ -105,11 +105,11 @@ pub(super) fn actions_text(actions: &[ActionStatus], plans: &BTreeMap<PlanId, St
     }
     let has_labels = actions.iter().any(|action| !action.labels.is_empty());
     let row = |action: &ActionStatus| {
-        let what = plans.get(&action.plan_id).cloned().unwrap_or_default();
-        let what = if what.chars().count() > WIDEST {
-            what.chars().take(WIDEST - 1).chain(['…']).collect()
+        let description = plans.get(&action.plan_id).cloned().unwrap_or_default();
+        let description = if description.chars().count() > WIDEST {
+            description.chars().take(WIDEST - 1).chain(['…']).collect()
         } else {
-            what
+            description
         };
         let mut row = vec![
             action.action_id.to_string(),
@@ -122,7 +122,7 @@ pub(super) fn actions_text(actions: &[ActionStatus], plans: &BTreeMap<PlanId, St
         if has_labels {
             row.push(labels_of(action).join(","));
         }
-        row.push(what);
+        row.push(description);
         row
     };
     let rows: Vec<_> = actions.iter().map(row).collect();

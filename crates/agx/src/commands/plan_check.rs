@@ -159,9 +159,9 @@ fn checked_plan(file: &Path) -> Result<Plan> {
     } else {
         parsed(&json)
     };
-    plan.map_err(|what| {
+    plan.map_err(|problem| {
         CliError::usage(
-            format!("{}: {what}", file.display()),
+            format!("{}: {problem}", file.display()),
             concat!("fix the plan; its form is described in ", docs_url!("protocol/plans.md")),
         )
     })

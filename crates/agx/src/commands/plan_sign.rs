@@ -185,9 +185,9 @@ fn check_plan(plan: &Plan, file: &Path) -> Result<()> {
     rules::check(plan, &Limits::default()).map_err(|rejection| wrong(file, &rejection.to_string()))
 }
 
-fn wrong(file: &Path, what: &str) -> CliError {
+fn wrong(file: &Path, problem: &str) -> CliError {
     CliError::usage(
-        format!("{}: {what}", file.display()),
+        format!("{}: {problem}", file.display()),
         concat!("plans and orders are described in ", docs_url!("protocol/plans.md")),
     )
 }
@@ -296,7 +296,7 @@ pub(super) fn trust(file: Option<&Path>) -> Result<TrustFile> {
     };
     let named = || file.map_or("your keys".into(), |file| file.display().to_string());
     TrustFile::parse(&text).map_err(|error| CliError::Marked {
-        what: format!("{}: {}", named(), error.to_string().trim_end()),
+        problem: format!("{}: {}", named(), error.to_string().trim_end()),
         help: concat!("fix the trust file, which is described in ", docs_url!("security.md")).into(),
     })
 }

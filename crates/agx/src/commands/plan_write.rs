@@ -142,9 +142,9 @@ pub(super) async fn edit(
     let program = words.next().unwrap_or("vi");
     let ended = Command::new(program).args(words).arg(file.path()).status();
     if !ended.as_ref().is_ok_and(std::process::ExitStatus::success) {
-        let what = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+        let outcome = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
         return Err(CliError::usage(
-            format!("{program}: {what}"),
+            format!("{program}: {outcome}"),
             "set EDITOR to an editor that is installed; nothing was stored",
         ));
     }
@@ -153,11 +153,11 @@ pub(super) async fn edit(
     let edited: Result<Plan, _> = text.and_then(|text| parse(text).map_err(|error| error.to_string()));
     match edited.and_then(|plan| checked(plan).map_err(|failure| failure.to_string())) {
         Ok(plan) => submit(server, &plan, output).await,
-        Err(what) => {
+        Err(problem) => {
             let kept: PathBuf = file.into_temp_path().keep().map_err(|error| cannot(error.error))?;
             let help =
                 format!("the edited plan is in {}: fix it, then run `agx plan submit`", kept.display());
-            Err(CliError::usage(what, help))
+            Err(CliError::usage(problem, help))
         }
     }
 }
@@ -222,9 +222,9 @@ async fn submit(server: &ConnectionArgs, plan: &Plan, output: OutputFormat) -> R
     output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }
 
-fn ask(output: OutputFormat, what: &str) -> Result<String> {
+fn ask(output: OutputFormat, question: &str) -> Result<String> {
     let mut err = std::io::stderr();
-    write!(err, "{what}: ").and_then(|()| err.flush())?;
+    write!(err, "{question}: ").and_then(|()| err.flush())?;
     let mut line = String::new();
     if std::io::stdin().lock().read_line(&mut line)? == 0 {
         output.note("");

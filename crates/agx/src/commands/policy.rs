@@ -41,9 +41,9 @@ pub(crate) fn run(command: &PolicyCommand, output: OutputFormat) -> Result<()> {
 /// Reads and parses the policy in `file`.
 pub(super) fn read_policy(file: &Path) -> Result<Policy> {
     let wrong = |reason: String| {
-        let what = format!("{}: {}", file.display(), reason.trim_end());
+        let problem = format!("{}: {}", file.display(), reason.trim_end());
         let help = concat!("fix the policy, whose form is described in ", docs_url!("policy.md"));
-        CliError::Marked { what, help: help.into() }
+        CliError::Marked { problem, help: help.into() }
     };
     let text = String::from_utf8(read(file)?).map_err(|_bytes| wrong("the policy is not UTF-8".into()))?;
     Policy::parse(&text).map_err(|error| wrong(error.to_string()))
@@ -55,7 +55,7 @@ fn check(file: &Path, output: OutputFormat) -> Result<()> {
     if !failed.is_empty() {
         let lines: Vec<String> = failed.iter().map(failed_line).collect();
         return Err(CliError::Marked {
-            what: format!("{}: {}", file.display(), lines.join("\n")),
+            problem: format!("{}: {}", file.display(), lines.join("\n")),
             help: "fix the grammar of the tool, or move the example to the other list".into(),
         });
     }

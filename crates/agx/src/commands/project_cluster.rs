@@ -36,7 +36,8 @@ pub(super) async fn ensure(directory: &Path, output: OutputFormat) -> Result<Ser
         let options_of_agw = sandbox_options(directory, output).await?;
         start(lock, &home, (&name, &dir, &agq), options_of_agw, output).await?;
     }
-    let unusable = |what: String| CliError::usage(what, format!("`agx down {name}` ends it; then try again"));
+    let unusable =
+        |problem: String| CliError::usage(problem, format!("`agx down {name}` ends it; then try again"));
     let key = key_in(&dir.join(CLIENT_KEY)).map_err(|error| unusable(error.to_string()))?;
     Server::new(&agq, key).map_err(unusable)
 }
@@ -47,8 +48,8 @@ fn check(directory: &Path) -> Result<()> {
     if directory.parent().is_some() && !is_home {
         return Ok(());
     }
-    let what = format!("the tasks could read everything in {}", directory.display());
-    Err(CliError::usage(what, "name the directory of a project with --cwd, or an agq with --agq"))
+    let problem = format!("the tasks could read everything in {}", directory.display());
+    Err(CliError::usage(problem, "name the directory of a project with --cwd, or an agq with --agq"))
 }
 
 /// Returns the name of the profile of a directory.
@@ -106,10 +107,10 @@ async fn start(
     home.change(|all| drop(all.profiles.insert(name.to_owned(), profile)))?;
     if wait_for_worker(agq, &key).await? == 0 {
         let why = logs.last_line_of("agw").map(|line| format!(": {line}")).unwrap_or_default();
-        let what =
+        let problem =
             format!("agq runs, but its worker has not registered within {} s{why}", MAX_WAIT.as_secs());
         let help = format!("look at {}; `agx down {name}` ends both", dir.join("agw.log").display());
-        return Err(CliError::usage(what, help));
+        return Err(CliError::usage(problem, help));
     }
     output.note(&format!(
         "agx: agq and a worker run in the background, with data in {}; `agx --profile {name}` shows them, and `agx down {name}` ends them",

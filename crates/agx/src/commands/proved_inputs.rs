@@ -13,9 +13,9 @@ use crate::{
 
 /// Writes the inputs of `file` with their proofs to `proved`. Returns the root of their tree.
 pub(super) fn write(file: &Path, proved: &Path) -> Result<String> {
-    let wrong = |what: String| {
+    let wrong = |problem: String| {
         let help = "give a JSON array of objects, whose numbers are whole numbers";
-        CliError::usage(format!("{}: {what}", file.display()), help)
+        CliError::usage(format!("{}: {problem}", file.display()), help)
     };
     let inputs = objects(&read(file)?).map_err(wrong)?;
     if inputs.is_empty() {

@@ -68,11 +68,11 @@ fn checked(
     let envelope = Envelope::from_document(envelope).map_err(|error| error.to_string())?;
     let (statement, worker) = Statement::open(&envelope, trust).map_err(|error| error.to_string())?;
     let identity = statement.identity();
-    let same = |what: &str, signed: &str, found: &str| {
+    let same = |name: &str, signed: &str, found: &str| {
         if signed == found {
             return Ok(());
         }
-        Err(format!("its statement is about {what} {signed}, and agq has {what} {found}"))
+        Err(format!("its statement is about {name} {signed}, and agq has {name} {found}"))
     };
     same("job", identity.job_id.as_str(), job_id.as_str())?;
     same("plan", identity.plan_id.as_str(), job.plan_id.as_str())?;

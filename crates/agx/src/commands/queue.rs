@@ -67,12 +67,12 @@ fn queue(name: &str, stats: &ReadyStats) -> String {
     let held_back = held_back(stats);
     let mut text = format!("{name:<10} {}{oldest}{held_back}{paused}\n", jobs(stats.length));
     for demand in &stats.needs {
-        let who = if demand.workers == 0 {
+        let workers = if demand.workers == 0 {
             "no live worker has them".into()
         } else {
             format!("{} workers", demand.workers)
         };
-        text += &format!("{:<10} {} need {} ({who})\n", "", demand.length, demand.wants().join(", "));
+        text += &format!("{:<10} {} need {} ({workers})\n", "", demand.length, demand.wants().join(", "));
     }
     text
 }
@@ -92,10 +92,10 @@ async fn set_paused(
         output.note(&format!("agx: no job waits in the queue {queue}{}", meant.unwrap_or_default()));
     }
     connection.pause_queue(queue, pauses).await?;
-    let (kind, what) = if pauses {
+    let (kind, effect) = if pauses {
         ("queue.pause", "is paused: no new jobs start; running jobs continue")
     } else {
         ("queue.resume", "is resumed")
     };
-    output.show(kind, &QueueRef { queue: queue.clone() }, |_| format!("the queue {queue} {what}"))
+    output.show(kind, &QueueRef { queue: queue.clone() }, |_| format!("the queue {queue} {effect}"))
 }

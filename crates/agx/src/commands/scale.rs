@@ -128,8 +128,8 @@ async fn once(scaler: &mut Scaler, signal: &mut FirstSignal) -> Result<()> {
     show(&step, scaler.output)?;
     match step.error {
         None => Ok(()),
-        Some(what) => Err(CliError::HookFailed {
-            what,
+        Some(problem) => Err(CliError::HookFailed {
+            problem,
             help: "see above what the command has written; workers that it has started are counted when they register".into(),
         }),
     }

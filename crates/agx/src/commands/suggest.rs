@@ -8,18 +8,18 @@ use crate::{
 
 /// Returns `failure` with the closest existing id. Errors of this lookup are ignored.
 pub(crate) async fn with_suggestion(server: &ConnectionArgs, failure: CliError) -> CliError {
-    let CliError::NotThere { what, id, .. } = &failure else { return failure };
-    let names = names(server, what).await.unwrap_or_default();
+    let CliError::NotThere { object, id, .. } = &failure else { return failure };
+    let names = names(server, object).await.unwrap_or_default();
     match nearest(id, names.iter().map(String::as_str)) {
         Some(closest) => failure.suggesting(closest),
         None => failure,
     }
 }
 
-/// Returns all ids of the kind `what`.
-async fn names(server: &ConnectionArgs, what: &str) -> Result<Vec<String>> {
+/// Returns the ids of all objects of `kind`.
+async fn names(server: &ConnectionArgs, kind: &str) -> Result<Vec<String>> {
     let mut agq = server.connect().await?;
-    Ok(match what {
+    Ok(match kind {
         "plan" => agq.plans().await?.iter().map(ToString::to_string).collect(),
         "action" | "job or action" => agq.actions().await?.iter().map(ToString::to_string).collect(),
         "worker" => agq.workers().await?.into_iter().map(|worker| worker.worker_id.to_string()).collect(),

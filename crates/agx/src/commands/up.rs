@@ -177,8 +177,8 @@ pub(crate) async fn down(args: &DownArgs, output: OutputFormat) -> Result<()> {
     let home = UserDir::find()?;
     let name = args.name.as_deref().unwrap_or(LOCAL);
     let nothing = || {
-        let what = format!("nothing named '{name}' runs in the background");
-        Err(CliError::usage(what, help_for_nothing(name)))
+        let problem = format!("nothing named '{name}' runs in the background");
+        Err(CliError::usage(problem, help_for_nothing(name)))
     };
     let Some(dir) = home.known_path(name)?.filter(|dir| supervisor::was_started(dir)) else {
         return nothing();
@@ -206,8 +206,8 @@ pub(crate) async fn join(args: &JoinArgs, output: OutputFormat) -> Result<()> {
         args.token.clone()
     };
     let options_of_sandbox = of_sandbox(&args.sandbox)?;
-    let token = Token::parse(&text_of_token).map_err(|what| {
-        CliError::usage(format!("this token cannot be used: {what}"), "run `agq token` where agq runs")
+    let token = Token::parse(&text_of_token).map_err(|problem| {
+        CliError::usage(format!("this token cannot be used: {problem}"), "run `agq token` where agq runs")
     })?;
     let home = UserDir::find()?;
     let dir = home.default_path(&args.name)?;

@@ -115,12 +115,12 @@ async fn set_draining(
     } else {
         agq.resume_worker(id).await?;
     }
-    let (kind, what) = if drains {
+    let (kind, effect) = if drains {
         ("worker.drain", "accepts no more jobs, and completes the ones that it has")
     } else {
         ("worker.resume", "takes jobs again")
     };
-    output.show(kind, &WorkerRef { worker_id: id.clone() }, |_| format!("the worker {id} {what}"))
+    output.show(kind, &WorkerRef { worker_id: id.clone() }, |_| format!("the worker {id} {effect}"))
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ fn server_variable_with_an_address_of_http_is_named() {
 
 #[tokio::test]
 async fn server_at_the_default_address_counts_if_it_answers() {
-    let without_key = Err(CliError::NoServer { what: String::new(), help: String::new() });
+    let without_key = Err(CliError::NoServer { problem: String::new(), help: String::new() });
     assert!(open_default(without_key).await.unwrap().is_none());
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agq.sock");

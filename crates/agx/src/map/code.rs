@@ -31,7 +31,7 @@ pub(super) fn within_script(written: &str, language: Language) -> BraceMeaning {
     };
     let how = if language == Language::Remote { "on stdin" } else { "as an argument" };
     BraceMeaning::Refused {
-        what: format!("{written} would become a part of {script}"),
+        reason: format!("{written} would become a part of {script}"),
         instead: format!(
             "give the input to the script {how}: {instead}; --inputs-may-be-code allows it as it is"
         ),
@@ -41,7 +41,7 @@ pub(super) fn within_script(written: &str, language: Language) -> BraceMeaning {
 /// Returns the refusal of further inputs in a word of this role, which they would make code.
 pub(crate) fn extended(written: &str, role: WordRole) -> Option<(String, String)> {
     match within_script(written, role.script?) {
-        BraceMeaning::Refused { what, instead } => Some((what, instead)),
+        BraceMeaning::Refused { reason, instead } => Some((reason, instead)),
         _ => None,
     }
 }
@@ -49,7 +49,7 @@ pub(crate) fn extended(written: &str, role: WordRole) -> Option<(String, String)
 /// Returns the refusal of an input that would be appended to a script, and what to do instead.
 pub(crate) fn appended(role: WordRole) -> Option<(String, String)> {
     match within_script("{}", role.script.filter(|_| role.continues_script)?) {
-        BraceMeaning::Refused { what, instead } => Some((what, instead)),
+        BraceMeaning::Refused { reason, instead } => Some((reason, instead)),
         _ => None,
     }
 }

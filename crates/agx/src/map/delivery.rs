@@ -85,8 +85,8 @@ impl Delivery {
             self.printer.print(at, text, line)?;
             trouble
         };
-        if let Some(what) = &trouble {
-            line.aside(|| self.report_failure(input.seq, &named(input), what));
+        if let Some(reason) = &trouble {
+            line.aside(|| self.report_failure(input.seq, &named(input), reason));
         }
         if self.is_local && has_blobs(&results) {
             self.forget_before(job, agq).await;
@@ -214,10 +214,10 @@ impl Delivery {
         }
     }
 
-    fn report_failure(&mut self, seq: u64, named: &str, what: &str) {
+    fn report_failure(&mut self, seq: u64, named: &str, reason: &str) {
         self.reported += 1;
         if self.reported <= MAX_REPORTED as u64 {
-            self.output.note(&format!("agx: job {seq}{named}: {what}"));
+            self.output.note(&format!("agx: job {seq}{named}: {reason}"));
         }
         if self.reported == MAX_REPORTED as u64 {
             self.output.note("agx: further failures are counted, but not listed");

@@ -135,8 +135,11 @@ fn whole_length(path: &Path) -> std::io::Result<u64> {
 /// Returns the jobs that are done according to a joblog, or none if there is no joblog yet. The
 /// last line of a job counts. An incomplete line does not count.
 pub(crate) fn done(path: &Path, wanted: ResumeScope) -> Result<resumed::CompletedInputs> {
-    let wrong = |what: String| {
-        CliError::usage(format!("{}: {what}", path.display()), "give another joblog, or leave out --resume")
+    let wrong = |problem: String| {
+        CliError::usage(
+            format!("{}: {problem}", path.display()),
+            "give another joblog, or leave out --resume",
+        )
     };
     let file = match File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

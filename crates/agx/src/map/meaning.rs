@@ -16,7 +16,7 @@ pub(crate) enum BraceMeaning {
     /// Placeholder in a position where a regular expression may have a repetition.
     Doubtful(Placeholder),
     Refused {
-        what: String,
+        reason: String,
         instead: String,
     },
 }
@@ -145,7 +145,7 @@ pub(crate) fn in_plan(braces: &Braces<'_>, may_be_code: bool) -> Meaning {
         }
         if !is_whole {
             return Meaning::Refused {
-                what: format!("{written} is made by `agx map` alone"),
+                reason: format!("{written} is made by `agx map` alone"),
                 instead: format!(
                     "give the inputs a field of their own, as {{input.stem}}, or write \\{written} for these characters as they are"
                 ),
@@ -166,13 +166,13 @@ impl From<BraceMeaning> for Meaning {
             BraceMeaning::Placeholder(placeholder) | BraceMeaning::Doubtful(placeholder) => {
                 Self::Placeholder(placeholder.template())
             }
-            BraceMeaning::Refused { what, instead } => Self::Refused { what, instead },
+            BraceMeaning::Refused { reason, instead } => Self::Refused { reason, instead },
         }
     }
 }
 
-fn refused(what: impl Into<String>, instead: impl Into<String>) -> BraceMeaning {
-    BraceMeaning::Refused { what: what.into(), instead: instead.into() }
+fn refused(reason: impl Into<String>, instead: impl Into<String>) -> BraceMeaning {
+    BraceMeaning::Refused { reason: reason.into(), instead: instead.into() }
 }
 
 /// Refuses placeholders that only GNU Parallel has. Other braces are text.
@@ -188,8 +188,8 @@ fn of_gnu_parallel(braces: &Braces<'_>) -> BraceMeaning {
             ),
         ),
         None if inside.len() > 1 && inside.starts_with('=') && inside.ends_with('=') => {
-            let (what, instead) = perl_expression(&written);
-            refused(what, instead)
+            let (reason, instead) = perl_expression(&written);
+            refused(reason, instead)
         }
         None => BraceMeaning::Text,
     }
@@ -214,7 +214,7 @@ fn written(braces: &Braces<'_>) -> String {
 fn two_meanings(braces: &Braces<'_>) -> BraceMeaning {
     let (written, inside) = (written(braces), braces.inside);
     BraceMeaning::Refused {
-        what: format!("{written} may be text as it is, or the placeholder {{{inside}}} in braces"),
+        reason: format!("{written} may be text as it is, or the placeholder {{{inside}}} in braces"),
         instead: format!(
             "write \\{written} for these characters as they are; `agx map -I TEXT` takes TEXT as the placeholder, and braces as text"
         ),

@@ -155,11 +155,13 @@ impl InputFile {
         loop {
             match self.upload_once(agq, name).await {
                 // agq was restarted, or a reply was lost.
-                Err(CliError::Rejected { what, .. }) if ErrorKind::of(&what) == ErrorKind::UploadOffset => {
+                Err(CliError::Rejected { problem, .. })
+                    if ErrorKind::of(&problem) == ErrorKind::UploadOffset =>
+                {
                     failed += 1;
                     if failed == MAX_UPLOADS {
                         let help = "run the command again when agq runs without restarts";
-                        return Err(CliError::Rejected { what, help: help.into() });
+                        return Err(CliError::Rejected { problem, help: help.into() });
                     }
                 }
                 done => return done,

@@ -171,9 +171,9 @@ pub(crate) fn admission_text(admission: &TaskAdmission) -> String {
     let TaskAdmission { policy, rule, order, signers, approvers } = admission;
     let rule = rule.as_ref().map_or(String::new(), |rule| format!("{rule} of "));
     let policy = policy.as_ref().map(|policy| format!("admitted by {rule}the policy {policy}"));
-    let names = |what: &str, names: &[String]| match names {
+    let names = |verb: &str, names: &[String]| match names {
         [] => String::new(),
-        names => format!(", {what} by {}", names.join(", ")),
+        names => format!(", {verb} by {}", names.join(", ")),
     };
     let order = order.as_ref().map(|order| {
         let (signers, approvers) = (names("signed", signers), names("approved", approvers));

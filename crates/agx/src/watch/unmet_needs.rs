@@ -18,21 +18,21 @@ pub(crate) fn describe(demand: &Demand, workers: &[WorkerStatus]) -> String {
     });
     let resources = demand.resources.iter().map(|(name, amount)| {
         let has = |worker: &&&WorkerStatus| worker.resources.get(name) >= amount;
-        let what = format!("{name} {}", amount_text(name, amount));
-        place(&what, living.iter().filter(has)).unwrap_or_else(|| largest(name, &living))
+        let need = format!("{name} {}", amount_text(name, amount));
+        place(&need, living.iter().filter(has)).unwrap_or_else(|| largest(name, &living))
     });
     let parts: Vec<String> = tools.chain(resources).collect();
     let parts = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join("; ")) };
     format!("{jobs} for a worker that has {wants}{parts}")
 }
 
-/// Names the workers that have `what`; `None` without one.
-fn place<'w>(what: &str, workers: impl Iterator<Item = &'w &'w WorkerStatus>) -> Option<String> {
+/// Names the workers that have `need`; `None` without one.
+fn place<'w>(need: &str, workers: impl Iterator<Item = &'w &'w WorkerStatus>) -> Option<String> {
     let names: Vec<&str> = workers.map(|worker| worker.worker_id.as_str()).collect();
     match names.len() {
         0 => None,
-        1..=MAX_NAMED => Some(format!("{what} is on {}", names.join(", "))),
-        more => Some(format!("{what} is on {} and {} more", names[..MAX_NAMED].join(", "), more - MAX_NAMED)),
+        1..=MAX_NAMED => Some(format!("{need} is on {}", names.join(", "))),
+        more => Some(format!("{need} is on {} and {} more", names[..MAX_NAMED].join(", "), more - MAX_NAMED)),
     }
 }
 

@@ -39,8 +39,8 @@ pub(crate) async fn read_by(
 ) -> Result<Option<BlobHash>> {
     let Some(first) = plan.tasks.first_mut() else { return Ok(None) };
     if first.stdin.is_some() || first.stdin_blob.is_some() || first.stdin_file.is_some() {
-        let what = "stdin_of: the first task has another stdin";
-        return Err(ToolError::new(what, "leave stdin_of or the stdin of the plan out"));
+        let problem = "stdin_of: the first task has another stdin";
+        return Err(ToolError::new(problem, "leave stdin_of or the stdin of the plan out"));
     }
     let blob = upload(queue, action_id).await?;
     first.stdin_blob = blob.map(|_| format!("{{{{input.{STDIN_FIELD}}}}}"));
@@ -55,8 +55,8 @@ async fn upload(queue: &Queue, action_id: &ActionId) -> Result<Option<BlobHash>>
         match BlobUpload::new(queue)?.write(&status).await {
             Err(UploadError::Lost) if failed < MAX_UPLOADS => failed += 1,
             Err(UploadError::Lost) => {
-                let what = "agq was restarted again and again while it stored the outputs";
-                return Err(ToolError::new(what, "call the tool again later"));
+                let problem = "agq was restarted again and again while it stored the outputs";
+                return Err(ToolError::new(problem, "call the tool again later"));
             }
             Err(UploadError::Tool(error)) => return Err(error),
             Ok(blob) => return Ok(blob),
@@ -68,13 +68,13 @@ async fn upload(queue: &Queue, action_id: &ActionId) -> Result<Option<BlobHash>>
 fn check(status: &ActionStatus) -> Result<()> {
     let id = &status.action_id;
     if !action::has_ended(status) {
-        let what = format!("stdin_of: the jobs of {id} have not ended");
-        return Err(ToolError::new(what, format!("call agx_wait with action_id {id} first")));
+        let problem = format!("stdin_of: the jobs of {id} have not ended");
+        return Err(ToolError::new(problem, format!("call agx_wait with action_id {id} first")));
     }
     let missing = status.total_jobs - status.completed;
     if missing > 0 {
-        let what = format!("stdin_of: {missing} jobs of {id} have no complete output");
-        return Err(ToolError::new(what, "call agx_retry, or run only the inputs whose jobs complete"));
+        let problem = format!("stdin_of: {missing} jobs of {id} have no complete output");
+        return Err(ToolError::new(problem, "call agx_retry, or run only the inputs whose jobs complete"));
     }
     Ok(())
 }
@@ -135,8 +135,8 @@ impl<'q> BlobUpload<'q> {
             let (stream, range) = ((*task_number, OutputStream::Stdout), (offset, CHUNK_BYTES as u64));
             let read = self.queue.call(|mut agq| async move { agq.job_result(id, stream, range).await });
             let Some((_, bytes)) = read.await?.filter(|(_, bytes)| !bytes.is_empty()) else {
-                let what = format!("stdin_of: the output of job {id} ends before its end");
-                return Err(ToolError::new(what, "run the job again").into());
+                let problem = format!("stdin_of: the output of job {id} ends before its end");
+                return Err(ToolError::new(problem, "run the job again").into());
             };
             self.add(&bytes).await?;
             offset += bytes.len() as u64;
@@ -190,8 +190,8 @@ impl<'q> BlobUpload<'q> {
 fn all_kept<T>(jobs: Vec<Option<T>>, inputs: usize) -> Result<Vec<T>> {
     let kept: Vec<T> = jobs.into_iter().flatten().collect();
     if kept.len() < inputs {
-        let what = "stdin_of: agq has forgotten an output";
-        return Err(ToolError::new(what, "run the jobs again"));
+        let problem = "stdin_of: agq has forgotten an output";
+        return Err(ToolError::new(problem, "run the jobs again"));
     }
     Ok(kept)
 }
@@ -209,8 +209,8 @@ fn check_length(before: u64, more: u64) -> Result<()> {
     if before.saturating_add(more) <= MAX_BYTES {
         return Ok(());
     }
-    let what = format!("stdin_of: the outputs have more than {MAX_BYTES} bytes");
-    Err(ToolError::new(what, "let the jobs print less, or join a part of the inputs at a time"))
+    let problem = format!("stdin_of: the outputs have more than {MAX_BYTES} bytes");
+    Err(ToolError::new(problem, "let the jobs print less, or join a part of the inputs at a time"))
 }
 
 #[cfg(test)]

@@ -31,9 +31,9 @@ pub(crate) async fn part(queue: &Queue, arguments: LogsArguments, budget: usize)
     let read =
         queue.call(|mut agq| async move { agq.job_result(id, (task_number, stream), range).await }).await?;
     let (total_bytes, bytes) = read.ok_or_else(|| {
-        let what = format!("task {task_number} of job {job_id} has no {name} to read");
+        let problem = format!("task {task_number} of job {job_id} has no {name} to read");
         ToolError::new(
-            what,
+            problem,
             "the task may not have started, or its output goes to the next task: read another task",
         )
     })?;

@@ -120,7 +120,7 @@ enum PlanSource {
 
 /// Returns the plan of a call. Checks which arguments the call has.
 fn source(settings: &McpServerSettings, arguments: &RunArguments) -> Result<PlanSource> {
-    let repeat = |what: &str| Err(ToolError::new(what, "repeat the call with one of them"));
+    let repeat = |problem: &str| Err(ToolError::new(problem, "repeat the call with one of them"));
     let RunArguments { lines, inputs, stdin_of, retries, timeout_secs, .. } = arguments;
     if [lines.is_some(), inputs.is_some(), stdin_of.is_some()].into_iter().filter(|given| *given).count() > 1
     {
@@ -178,8 +178,8 @@ fn inputs(
 fn check_numbers(inputs: &[Map<String, Value>]) -> Result<()> {
     for (at, input) in inputs.iter().enumerate() {
         if let Some((name, _)) = input.iter().find(|(_, value)| has_rounded_number(value)) {
-            let what = format!("inputs[{at}].{name}: a number of more than 64 bits would lose digits");
-            return Err(ToolError::new(what, "write the number as a string, which keeps its digits"));
+            let problem = format!("inputs[{at}].{name}: a number of more than 64 bits would lose digits");
+            return Err(ToolError::new(problem, "write the number as a string, which keeps its digits"));
         }
     }
     Ok(())

@@ -39,15 +39,15 @@ impl Job {
     }
 }
 
-/// Claims an available job for `who`.
+/// Claims an available job for `holder`.
 ///
 /// The holder has to report the job within `start_timeout_ms`. A client may give up on the reply
 /// and keep its connection open, and without the bound the job would never start.
-pub fn claimed(job: &Job, who: &str, now: Timestamp, options: LeaseOptions) -> Job {
+pub fn claimed(job: &Job, holder: &str, now: Timestamp, options: LeaseOptions) -> Job {
     let mut next = Job {
         state: JobState::Active,
         attempt: job.attempt + 1,
-        holder: Some(who.to_owned()),
+        holder: Some(holder.to_owned()),
         is_confirmed: false,
         started_at: Some(now),
         error: None,

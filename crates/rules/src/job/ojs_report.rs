@@ -16,7 +16,7 @@ pub const NOBODY: &str = "ojs:nobody";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reporter<'s> {
     /// Worker of the report.
-    pub who: Option<&'s str>,
+    pub worker: Option<&'s str>,
     /// Attempt of the report, as the Open Job Spec counts attempts.
     pub attempt: Option<u32>,
 }
@@ -27,9 +27,9 @@ fn check(job: &Job, reporter: Reporter<'_>) -> Result<(), Rejection> {
         return Err(Rejection::NotActive { job_id: job.job_id.clone(), state: job.state.ojs_name() });
     }
     let holder = || job.holder.clone().unwrap_or_default();
-    match reporter.who {
-        Some(who) if !job.is_held_by(who) && !job.is_held_by(NOBODY) => {
-            return Err(Rejection::NotHolder { worker: who.to_owned(), holder: holder() });
+    match reporter.worker {
+        Some(worker) if !job.is_held_by(worker) && !job.is_held_by(NOBODY) => {
+            return Err(Rejection::NotHolder { worker: worker.to_owned(), holder: holder() });
         }
         // Only an agw may report a job of an agw, and an agw always names itself.
         None if !job.is_reserved() => {
@@ -46,8 +46,8 @@ fn check(job: &Job, reporter: Reporter<'_>) -> Result<(), Rejection> {
 
 /// Returns true if the report repeats an earlier report on the same attempt, whose answer was lost.
 fn is_repeated(job: &Job, reporter: Reporter<'_>) -> bool {
-    reporter.who.is_some()
-        && reporter.who == job.holder.as_deref()
+    reporter.worker.is_some()
+        && reporter.worker == job.holder.as_deref()
         && reporter.attempt == Some(job.shown_attempt())
 }
 
@@ -105,9 +105,9 @@ pub fn nacked(
 }
 
 /// Extends the lease. `visibility_ms` replaces the duration of the lease from now on.
-pub fn extended(job: &Job, who: &str, visibility_ms: Option<u64>, now: Timestamp) -> RuleOutcome {
+pub fn extended(job: &Job, worker: &str, visibility_ms: Option<u64>, now: Timestamp) -> RuleOutcome {
     // A job that was fetched without a worker id may be extended by any worker that lists it.
-    if !(job.is_held_by(who) || job.is_held_by(NOBODY)) || !job.is_reserved() {
+    if !(job.is_held_by(worker) || job.is_held_by(NOBODY)) || !job.is_reserved() {
         return RuleOutcome::Unchanged;
     }
     let mut next = job.clone();
@@ -120,10 +120,10 @@ pub fn extended(job: &Job, who: &str, visibility_ms: Option<u64>, now: Timestamp
 }
 
 /// Stores the progress of a job, from 0 to 1, and extends the lease. A job that is not active stays
-/// unchanged. The error is [`Rejection::NotHolder`] if `who` does not hold the job.
+/// unchanged. The error is [`Rejection::NotHolder`] if `worker` does not hold the job.
 pub fn progressed(
     job: &Job,
-    who: Option<&str>,
+    worker: Option<&str>,
     progress: f64,
     report: &Progress,
     now: Timestamp,
@@ -131,7 +131,7 @@ pub fn progressed(
     if job.state != JobState::Active {
         return Ok(RuleOutcome::Unchanged);
     }
-    check(job, Reporter { who, attempt: None })?;
+    check(job, Reporter { worker, attempt: None })?;
     let holder = job.holder.clone().unwrap_or_default();
     let mut next = match extended(job, &holder, None, now) {
         RuleOutcome::Changed(next) => *next,

@@ -22,7 +22,7 @@ const EX_DATAERR: i32 = 65;
 const EX_TEMPFAIL: i32 = 75;
 const EX_CONFIG: i32 = 78;
 
-/// Applies the report of `who` to a job: checks ownership and transition, and decides about a
+/// Applies the report of `reporter` to a job. Checks ownership and transition, and decides about a
 /// retry.
 ///
 /// `exit_code` is that of the task that caused a failure. `jitter` is a random number in 0..1. The
@@ -32,7 +32,7 @@ const EX_CONFIG: i32 = 78;
 pub fn updated(
     job: &Job,
     update: &JobUpdate,
-    who: &str,
+    reporter: &str,
     exit_code: Option<i32>,
     now: Timestamp,
     jitter: f64,
@@ -43,9 +43,9 @@ pub fn updated(
         return Err(Rejection::StaleAttempt { job_id: job.job_id.clone(), reported, current: job.attempt });
     }
     if job.state != JobState::Active {
-        return report_after_the_end(job, update, who);
+        return report_after_the_end(job, update, reporter);
     }
-    check_holder(job, who)?;
+    check_holder(job, reporter)?;
     let mut next = job.clone();
     next.confirm();
     next.current_task = update.current_task.or(next.current_task);
@@ -73,31 +73,31 @@ pub fn updated(
 }
 
 /// Returns the name in which a client reports the job: `connection` if the connection of the client
-/// is the holder itself, and otherwise `who`.
+/// is the holder itself, and otherwise `reporter`.
 ///
 /// A connection claims in its own name until it has a worker. The connection may report such a job
 /// after it has registered, and may name a worker in the report (worker spec §4.2, §4.3).
-pub fn reporter_of<'n>(job: &Job, who: &'n str, connection: &'n str) -> &'n str {
-    if job.holder.as_deref() == Some(connection) { connection } else { who }
+pub fn reporter_of<'n>(job: &Job, reporter: &'n str, connection: &'n str) -> &'n str {
+    if job.holder.as_deref() == Some(connection) { connection } else { reporter }
 }
 
-fn check_holder(job: &Job, who: &str) -> Result<(), Rejection> {
-    if !job.is_held_by(who) {
+fn check_holder(job: &Job, reporter: &str) -> Result<(), Rejection> {
+    if !job.is_held_by(reporter) {
         let holder = job.holder.clone().unwrap_or_default();
-        return Err(Rejection::NotHolder { worker: who.to_owned(), holder });
+        return Err(Rejection::NotHolder { worker: reporter.to_owned(), holder });
     }
     Ok(())
 }
 
-/// Checks that `who` may upload output of an attempt.
+/// Checks that `reporter` may upload output of an attempt.
 ///
 /// The error is [`Rejection::NotActive`] for a job that does not run, [`Rejection::NotHolder`] for
 /// a worker that does not hold the job, and [`Rejection::StaleAttempt`] for another attempt.
-pub fn check_upload(job: &Job, who: &str, attempt: u32) -> Result<(), Rejection> {
+pub fn check_upload(job: &Job, reporter: &str, attempt: u32) -> Result<(), Rejection> {
     if job.state != JobState::Active {
         return Err(Rejection::NotActive { job_id: job.job_id.clone(), state: job.state.as_str() });
     }
-    check_holder(job, who)?;
+    check_holder(job, reporter)?;
     if attempt != job.attempt {
         let (job_id, current) = (job.job_id.clone(), job.attempt);
         return Err(Rejection::StaleAttempt { job_id, reported: attempt, current });
@@ -107,9 +107,9 @@ pub fn check_upload(job: &Job, who: &str, attempt: u32) -> Result<(), Rejection>
 
 /// Handles a report on a job that is not active. A repeated report of the holder on the same
 /// attempt is accepted, because its answer was lost. Any other report is refused.
-fn report_after_the_end(job: &Job, update: &JobUpdate, who: &str) -> Result<RuleOutcome, Rejection> {
+fn report_after_the_end(job: &Job, update: &JobUpdate, reporter: &str) -> Result<RuleOutcome, Rejection> {
     let to = update.status.unwrap_or(Status::Running);
-    let repeats = update.attempt == Some(job.attempt) && job.holder.as_deref() == Some(who);
+    let repeats = update.attempt == Some(job.attempt) && job.holder.as_deref() == Some(reporter);
     let same_end = match to {
         Status::Completed => job.state == JobState::Completed,
         Status::Cancelled => job.state == JobState::Cancelled,

@@ -177,7 +177,7 @@ impl<'f> OptionReader<'f> {
 
     /// Returns a limit and its key. The default key is that of the queue.
     pub(super) fn limit(&self, queue: &str) -> Result<(String, LimitTerms), Rejection> {
-        let wrong = |what: &str| invalid(format!("{}{what}", self.place));
+        let wrong = |problem: &str| invalid(format!("{}{problem}", self.place));
         let key = self.text("key")?.map_or_else(|| format!("queue:{queue}"), str::to_owned);
         if key.is_empty() || key.len() > 255 || key.contains(char::is_control) {
             return Err(wrong(".key must have 1 to 255 bytes and no control characters"));

@@ -23,8 +23,8 @@ pub(crate) const REMEDY: &str = "allow user namespaces for the worker: an AppArm
 /// Moves this process to namespaces of its own. The next child of this process is PID 1 of the PID
 /// namespace, and keeps the capability to mount through exec(2). This process must have one thread.
 pub(crate) fn enter(has_network: bool) -> Result<(), StepFault> {
-    let refused = |what: &str, error: std::io::Error| {
-        let mut fault = StepFault::of(Step::Namespaces, what, error);
+    let refused = |operation: &str, error: std::io::Error| {
+        let mut fault = StepFault::of(Step::Namespaces, operation, error);
         fault.detail = format!("{}; {REMEDY}", fault.detail);
         fault
     };
@@ -57,8 +57,8 @@ pub(crate) fn enter(has_network: bool) -> Result<(), StepFault> {
 /// Returns false if the system refuses a `/proc`, as in a container with a masked one. Tasks then
 /// get no `/proc`.
 pub(crate) fn mount_scratch_and_proc(scratch: &Path, limits: &ResourceLimits) -> Result<bool, StepFault> {
-    let refused = |what: &str, error: Errno| {
-        let mut fault = StepFault::of(Step::Mounts, what, error);
+    let refused = |operation: &str, error: Errno| {
+        let mut fault = StepFault::of(Step::Mounts, operation, error);
         fault.detail = format!("{}; {REMEDY}", fault.detail);
         fault
     };

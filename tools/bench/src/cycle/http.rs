@@ -53,13 +53,13 @@ fn compare(
     let span = span(bench);
     let start = || AgqServer::start(&programs.bin, SyncMode::AsShipped, None);
     let mut http = clients(start()?, setting, part)?;
-    let (what, unit, note) = match part {
+    let (operations, unit, note) = match part {
         CyclePart::Submission => ("submissions", "jobs/s", NOTE),
         CyclePart::Fetch => ("fetches", "jobs/s", FETCH_NOTE),
         CyclePart::Cycle => ("cycles", "cycles/s", NOTE),
     };
     let comparison =
-        ContenderComparison::new(format!("{what} over HTTP, {}", setting.title()), unit, Better::More)
+        ContenderComparison::new(format!("{operations} over HTTP, {}", setting.title()), unit, Better::More)
             .with_note(note)
             .with(HTTP, move || http.cycles_per_sec(span));
     let comparison = match part {

@@ -50,11 +50,11 @@ impl ServerProcess {
         Ok(Self { child, log: log.to_owned() })
     }
 
-    /// Calls `look` until it returns a value. Returns an error if the server exits before. `what`
-    /// names the value in the error.
+    /// Calls `look` until it returns a value. Returns an error that names `description` if the
+    /// server exits before.
     pub(super) fn wait_for<T>(
         &mut self,
-        what: &str,
+        description: &str,
         mut look: impl FnMut() -> Option<T>,
     ) -> anyhow::Result<T> {
         let child = &mut self.child;
@@ -62,15 +62,15 @@ impl ServerProcess {
             Some(found) => Some(Some(found)),
             None => child.try_wait().is_ok_and(|ended| ended.is_some()).then_some(None),
         });
-        found.flatten().ok_or_else(|| self.error(what))
+        found.flatten().ok_or_else(|| self.error(description))
     }
 
-    /// Returns the error that `what` is missing, with the last lines of the log.
-    pub(super) fn error(&self, what: &str) -> anyhow::Error {
+    /// Returns the error that `description` is missing, with the last lines of the log.
+    pub(super) fn error(&self, description: &str) -> anyhow::Error {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
         let tail = &lines[lines.len().saturating_sub(TAIL_LINES)..];
-        anyhow!("the server did not give {what}; its log ends with: {}", tail.join(" / "))
+        anyhow!("the server did not give {description}; its log ends with: {}", tail.join(" / "))
     }
 
     /// Sends SIGTERM, and waits until the server has exited with 0.

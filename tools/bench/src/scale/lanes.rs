@@ -95,13 +95,13 @@ fn measure(bench: &mut Bench, on: &str, new: &dyn Fn() -> ScaleFixture) -> anyho
 
 fn compare(
     bench: &mut Bench,
-    what: &str,
+    setup: &str,
     (floor, aim): (f64, f64),
     fixtures: &mut [(&str, &mut LanesFixture)],
     one: &mut LanesFixture,
 ) -> anyhow::Result<()> {
     let cycles = bench.scaled(1000, 300);
-    let title = format!("claim and complete a job of {what}");
+    let title = format!("claim and complete a job of {setup}");
     let mut comparison =
         ContenderComparison::new(title, "µs", Better::Less).with_goal(ONE_LANE, floor, aim).with_note(NOTE);
     for (name, fixture) in fixtures {

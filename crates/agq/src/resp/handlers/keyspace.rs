@@ -17,14 +17,14 @@ use crate::{
     store::{KeyReader, change, look, scan},
 };
 
-/// Rejects a reserved key. `what` is the participle of the command, for example "written".
-pub(crate) fn refuse_reserved(key: &[u8], what: &'static str) -> Result<(), Rejection> {
+/// Rejects a reserved key. `operation` is the participle of the command, for example "written".
+pub(crate) fn refuse_reserved(key: &[u8], operation: &'static str) -> Result<(), Rejection> {
     if !is_reserved(key) {
         return Ok(());
     }
     let key = String::from_utf8_lossy(key).escape_debug().to_string();
     let instead = "use the PLAN, ACTION, JOB, WORKER and QUEUE commands";
-    Err(Rejection::ReservedKey { key, what, instead })
+    Err(Rejection::ReservedKey { key, operation, instead })
 }
 
 pub(crate) async fn users(app: &AppState, command: KeyCommand) -> CommandResult {

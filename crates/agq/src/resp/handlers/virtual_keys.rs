@@ -64,8 +64,8 @@ pub(crate) async fn answer(app: &AppState, command: &KeyCommand) -> CommandResul
     }
 }
 
-fn refused(command: &KeyCommand, what: &'static str) -> CommandError {
-    let refusal = command.keys().find_map(|key| refuse_reserved(key, what).err());
+fn refused(command: &KeyCommand, operation: &'static str) -> CommandError {
+    let refusal = command.keys().find_map(|key| refuse_reserved(key, operation).err());
     refusal.unwrap_or(Rejection::WrongType).into()
 }
 

@@ -66,7 +66,7 @@ const OWN: &[Row] = &[
     row("ACTION.SUBMIT {\"plan_id\":\"{plan}\",\"inputs\":[{}]}", "+OK action_id=", "-ERR Plan not found: {plan}"),
     row("ACTION.STATUS {open}", "{\"action_id\":\"{open}\"", "nil"),
     row("ACTION.LIST {open}", "[{open}]", "[]"),
-    row("ACTION.LIST LABEL of={who}", "[{open}]", "[]"),
+    row("ACTION.LIST LABEL of={owner}", "[{open}]", "[]"),
     row("ACTION.ADD {open} [{}]", "+OK action_id={open} jobs_created=1 total_jobs=2", NO_ACTION),
     row("ACTION.ADD {open} no-json", "-ERR Invalid action schema: ", NO_ACTION),
     row("ACTION.CLOSE {open}", "+OK", NO_ACTION),
@@ -155,9 +155,9 @@ impl OwnershipFixture {
         found.trim_matches(['[', ']']).to_owned()
     }
 
-    /// Stores one record of each kind for `who`.
-    async fn records_of(&self, caller: &Arc<Caller>, who: &str) -> Ids {
-        let id = |kind: &str| format!("{kind}-{who}");
+    /// Stores one record of each kind for `owner`.
+    async fn records_of(&self, caller: &Arc<Caller>, owner: &str) -> Ids {
+        let id = |kind: &str| format!("{kind}-{owner}");
         for plan in [id("plan"), id("spare")] {
             let json = json!({"plan_id": plan, "tasks": [{"task_number": 1, "command": "true"}]});
             assert!(self.run(caller, &format!("PLAN.SUBMIT {json}")).await.starts_with("+OK"));
@@ -177,7 +177,7 @@ impl OwnershipFixture {
             "duration_ms": 1});
         let report = json!({"status": "failed", "task_results": [result]});
         assert_eq!(self.run(&worker, &format!("JOB.UPDATE {failed} {report}")).await, "+OK");
-        let open = submit(&id("open"), json!({"open": true, "labels": {"of": who}}));
+        let open = submit(&id("open"), json!({"open": true, "labels": {"of": owner}}));
         assert!(self.run(caller, &open).await.starts_with("+OK"));
         let again = json!({"action_id": id("again"), "plan_id": id("plan"), "inputs": [{}]});
         assert!(self.run(caller, &format!("ACTION.SUBMIT {again}")).await.starts_with("+OK"));
@@ -185,7 +185,12 @@ impl OwnershipFixture {
         let waiting = self.job_of(caller, &id("open")).await;
         let named = ["plan", "spare", "ended", "open", "again", "upload"].map(|kind| (kind, id(kind)));
         let mut ids = Ids::from(named);
-        ids.extend([("failed", failed), ("waiting", waiting), ("who", who.into()), ("hello", HELLO.into())]);
+        ids.extend([
+            ("failed", failed),
+            ("waiting", waiting),
+            ("owner", owner.into()),
+            ("hello", HELLO.into()),
+        ]);
         ids.insert("agents", "plan-one".into());
         ids
     }

@@ -89,13 +89,13 @@ impl RespSession {
     }
 }
 
-/// Returns `name` as text, or the error about `what`. Redis permits printable ASCII without spaces.
-fn checked(what: &str, name: &[u8]) -> Result<String, Reply> {
+/// Returns `name` as text. The error names `field`. Redis permits printable ASCII without spaces.
+fn checked(field: &str, name: &[u8]) -> Result<String, Reply> {
     if name.len() > MAX_NAME_BYTES {
-        return Err(Reply::Error(format!("ERR {what} cannot have more than {MAX_NAME_BYTES} bytes.")));
+        return Err(Reply::Error(format!("ERR {field} cannot have more than {MAX_NAME_BYTES} bytes.")));
     }
     if !name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
-        let line = format!("ERR {what} cannot contain spaces, newlines or special characters.");
+        let line = format!("ERR {field} cannot contain spaces, newlines or special characters.");
         return Err(Reply::Error(line));
     }
     Ok(String::from_utf8_lossy(name).into_owned())

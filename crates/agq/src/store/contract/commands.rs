@@ -334,18 +334,18 @@ fn decide(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
     let json = args.take_key("results").map(str::to_owned);
     let next_needs = Some(needs(args)?).filter(|needs| needs.resources.is_some()).map(Box::new);
     let results = json.map(|json| ReportedResults { json, blobs, next_needs });
-    let who = args.next_pos().map(str::to_owned).unwrap_or_default();
+    let reporter = args.next_pos().map(str::to_owned).unwrap_or_default();
     let missing = Rejection::JobNotFound(job_id.clone());
     let rule: JobRule = match name {
         "update" => {
             let json = args.next_pos().ok_or("an update is missing")?.to_owned();
             let update: JobUpdate = parse(json.as_bytes())?;
             Box::new(move |job: Option<&Job>| {
-                job::updated(job.ok_or_else(|| missing.clone())?, &update, &who, None, now, 0.5)
+                job::updated(job.ok_or_else(|| missing.clone())?, &update, &reporter, None, now, 0.5)
             })
         }
         "abandon" => Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(RuleOutcome::Unchanged, |job| job::abandoned(job, &who, now)))
+            Ok(job.map_or(RuleOutcome::Unchanged, |job| job::abandoned(job, &reporter, now)))
         }),
         "cancel" => {
             Box::new(move |job: Option<&Job>| job::cancelled(job.ok_or_else(|| missing.clone())?, now))
@@ -354,7 +354,7 @@ fn decide(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {
             Box::new(move |job: Option<&Job>| job::retried(job.ok_or_else(|| missing.clone())?, true, now))
         }
         "give-back" => Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(RuleOutcome::Unchanged, |job| job::given_back(job, &who, None, now)))
+            Ok(job.map_or(RuleOutcome::Unchanged, |job| job::given_back(job, &reporter, None, now)))
         }),
         _ => Box::new(move |job: Option<&Job>| {
             Ok(job.map_or(RuleOutcome::Unchanged, |job| job::due(job, now, 0.5)))

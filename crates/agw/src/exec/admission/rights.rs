@@ -95,7 +95,7 @@ fn policy_of<'p>(wanted: WantedProfile<'p>) -> Option<&'p str> {
 }
 
 /// Checks that the profile that is asked for is one of the granted ones.
-fn check(asked: Option<&PlanSandbox>, granted: &[Option<&str>], who: &str) -> Result<(), Denied> {
+fn check(asked: Option<&PlanSandbox>, granted: &[Option<&str>], subject: &str) -> Result<(), Denied> {
     let Some(asked) = asked else { return Ok(()) };
     let profile = asked.profile.as_str();
     if granted.contains(&Some(profile)) {
@@ -104,7 +104,7 @@ fn check(asked: Option<&PlanSandbox>, granted: &[Option<&str>], who: &str) -> Re
     let mut granted: Vec<&str> = granted.iter().flatten().copied().collect();
     granted.dedup();
     let granted = granted.join("' or '");
-    Err(Denied::Refused(format!("{who} runs in the sandbox profile '{granted}', and not in '{profile}'")))
+    Err(Denied::Refused(format!("{subject} runs in the sandbox profile '{granted}', and not in '{profile}'")))
 }
 
 fn of_sandboxes<'s>(

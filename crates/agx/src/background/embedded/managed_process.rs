@@ -156,9 +156,9 @@ fn exit_error(
     }
 }
 
-pub(super) fn cannot(what: &str, error: &io::Error) -> CliError {
+pub(super) fn cannot(operation: &str, error: &io::Error) -> CliError {
     CliError::usage(
-        format!("cannot {what}: {error}"),
+        format!("cannot {operation}: {error}"),
         "look at TMPDIR and at the limits of this shell, or give the address of an agq with --agq",
     )
 }

@@ -62,7 +62,7 @@ impl EmbeddedCluster {
     pub(crate) fn server(&self) -> Result<Server> {
         let address = address(&self.dir.path().join("agq"));
         Server::new(&address, self.key.clone().into())
-            .map_err(|what| CliError::usage(what, "choose another TMPDIR"))
+            .map_err(|problem| CliError::usage(problem, "choose another TMPDIR"))
     }
 
     /// Waits until one of the processes has ended unexpectedly.

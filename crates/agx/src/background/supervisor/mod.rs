@@ -51,19 +51,19 @@ pub(crate) struct DirLock(File);
 /// Takes the file lock of `dir`. Returns a failure if a supervisor runs there already.
 pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock> {
     try_lock_dir(dir).await?.ok_or_else(|| {
-        let what = format!("a supervisor already runs in {}", dir.display());
-        CliError::usage(what, format!("{} ends it", down_command(dir)))
+        let problem = format!("a supervisor already runs in {}", dir.display());
+        CliError::usage(problem, format!("{} ends it", down_command(dir)))
     })
 }
 
 /// Takes the file lock of `dir`. Returns `None` if a supervisor runs there already.
 pub(crate) async fn try_lock_dir(dir: &Path) -> Result<Option<DirLock>> {
     if let Err((length, most)) = has_room_for_sockets(dir) {
-        let what = format!(
+        let problem = format!(
             "the path of a socket in {} would have {length} bytes, and at most {most} are possible",
             dir.display()
         );
-        return Err(CliError::usage(what, "choose a shorter AGX_HOME"));
+        return Err(CliError::usage(problem, "choose a shorter AGX_HOME"));
     }
     let cannot = |error| cannot(&format!("lock {}", dir.display()), &error);
     let file = lock(dir).map_err(cannot)?;
@@ -184,8 +184,8 @@ fn is_listening(dir: &Path) -> bool {
     StdUnixStream::connect(socket(dir)).is_ok()
 }
 
-fn cannot(what: &str, error: &io::Error) -> CliError {
-    CliError::usage(format!("cannot {what}: {error}"), "check the free space and the permissions")
+fn cannot(operation: &str, error: &io::Error) -> CliError {
+    CliError::usage(format!("cannot {operation}: {error}"), "check the free space and the permissions")
 }
 
 #[cfg(test)]

@@ -43,8 +43,8 @@ const START: &str = "start agq and its worker with `agx up`, or a worker with `a
 /// Keeps the programs of `dir` running. The caller passes the lock of `dir` as stdin.
 pub(crate) async fn run(dir: &Path) -> Result<()> {
     let failed = |error: io::Error| {
-        let what = format!("the supervisor cannot use its directory {}: {error}", dir.display());
-        CliError::usage(what, "check the permissions and the free space of the directory")
+        let problem = format!("the supervisor cannot use its directory {}: {error}", dir.display());
+        CliError::usage(problem, "check the permissions and the free space of the directory")
     };
     // The supervisor gets a session of its own, because the terminal may close.
     let _leads_already = rustix::process::setsid();

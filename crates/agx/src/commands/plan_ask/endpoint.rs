@@ -53,7 +53,7 @@ struct Response {
 
 impl Endpoint {
     pub(super) fn new(args: &AskArgs) -> Result<Self> {
-        let missing = |what: &str| CliError::usage(format!("--ask needs {what}"), URL_HELP);
+        let missing = |requirement: &str| CliError::usage(format!("--ask needs {requirement}"), URL_HELP);
         let url =
             set(args.ask_url.as_deref(), URL)?.ok_or_else(|| missing("a server: AGX_ASK_URL is not set"))?;
         let model = set(args.ask_model.as_deref(), MODEL)?
@@ -71,12 +71,12 @@ impl Endpoint {
     /// Returns what the user should know before the request.
     pub(super) fn warning(&self) -> Option<String> {
         let is_plain = self.uri.scheme_str() == Some("http") && !is_loopback(self.uri.host()?);
-        let what = if self.authorization.is_some() {
+        let sent = if self.authorization.is_some() {
             "the text of --ask and the key go"
         } else {
             "the text of --ask goes"
         };
-        is_plain.then(|| format!("{what} to {} without encryption: use https if you can", self.host))
+        is_plain.then(|| format!("{sent} to {} without encryption: use https if you can", self.host))
     }
 
     /// Sends the body of a request, and returns the completion.
@@ -135,29 +135,29 @@ impl Endpoint {
         let host = &self.host;
         let reason =
             error_text(&response.body).map(|text| format!(": {}", self.shown(&text))).unwrap_or_default();
-        let what = format!("{host} answered with the status {}{reason}", response.status);
+        let problem = format!("{host} answered with the status {}{reason}", response.status);
         match (response.status, response.header(&header::LOCATION)) {
             (300..400, Some(location)) => {
                 let location = self.shown(location);
                 no_answer(
-                    what,
+                    problem,
                     format!("agx follows no redirection, and this one is to {location}: correct AGX_ASK_URL"),
                 )
             }
-            (401 | 403, _) => no_answer(what, format!("set {KEY} to a key that {host} knows")),
+            (401 | 403, _) => no_answer(problem, format!("set {KEY} to a key that {host} knows")),
             (404 | 405, _) => no_answer(
-                what,
+                problem,
                 format!(
                     "AGX_ASK_MODEL has to be a model of {host}, and AGX_ASK_URL mostly ends with /v1; the request went to {}",
                     self.uri.path()
                 ),
             ),
-            (429, _) => no_answer(what, "try again later"),
+            (429, _) => no_answer(problem, "try again later"),
             (400..500, _) => no_answer(
-                what,
+                problem,
                 "the server may lack structured outputs (response_format json_schema), or the context of the model is too short",
             ),
-            _ => no_answer(what, "look at the log of the model's server, and try again"),
+            _ => no_answer(problem, "look at the log of the model's server, and try again"),
         }
     }
 }
@@ -195,8 +195,8 @@ fn tls_help(kind: TlsDefectKind) -> &'static str {
     }
 }
 
-fn no_answer(what: String, help: impl Into<String>) -> CliError {
-    CliError::NoAnswer { what, help: help.into() }
+fn no_answer(problem: String, help: impl Into<String>) -> CliError {
+    CliError::NoAnswer { problem, help: help.into() }
 }
 
 /// Error of an address with another scheme, or without one.

@@ -59,8 +59,8 @@ impl ServerKey {
     }
 }
 
-fn wrong(what: &str) -> CliError {
-    CliError::usage(format!("{KEY} {what}"), "set it to the key alone, in one line")
+fn wrong(problem: &str) -> CliError {
+    CliError::usage(format!("{KEY} {problem}"), "set it to the key alone, in one line")
 }
 
 #[cfg(test)]

@@ -151,7 +151,7 @@ async fn converse(endpoint: &Endpoint, reviewer: &Reviewer<'_>, output: OutputFo
 fn no_plan(endpoint: &Endpoint, refusal: &str) -> CliError {
     let attempts = counted(u64::from(MAX_REPAIRS) + 1, "attempt", "attempts");
     CliError::NoPlan {
-        what: format!(
+        problem: format!(
             "the model {} at {} gave no acceptable plan in {attempts}; the last one is refused: {refusal}",
             shortened(&one_line(&endpoint.model)),
             endpoint.host

@@ -69,7 +69,7 @@ fn braces_with_the_syntax_of_placeholders_are_placeholders() {
 
 #[test]
 fn ambiguous_braces_are_refused_with_both_alternatives() {
-    for (text, reader, what, instead) in [
+    for (text, reader, reason, instead) in [
         ("grep -E 'a{1}x' {}", ONE, "a repetition", "write {} for the input, or \\{1} for"),
         ("grep -E '[ab]{1}'", ONE, "a repetition", "\\{1}"),
         ("diff {1} {2}", ONE, "stands for source 2, and 1 source is given", "another :::"),
@@ -104,7 +104,7 @@ fn ambiguous_braces_are_refused_with_both_alternatives() {
         ("ssh host wc {}", ONE, "a shell of the host", "| ssh HOST"),
     ] {
         let refusal = of(text, reader).expect_err(text);
-        assert!(refusal.contains(what) && refusal.contains(instead), "{text}: {refusal}");
+        assert!(refusal.contains(reason) && refusal.contains(instead), "{text}: {refusal}");
     }
 }
 
@@ -165,14 +165,14 @@ fn names_of_columns_are_placeholders() {
     assert_eq!(of("a {file}.x", reader).unwrap(), "{{input.arg1}}.x");
     assert_eq!(of("a {file/.}-{3}", reader).unwrap(), "{{input.arg1_stem}}-{{input.arg3}}");
     assert_eq!(of("awk '{print}' {file}", reader).unwrap(), "{{input.arg1}}");
-    for (text, what, instead) in [
+    for (text, reason, instead) in [
         ("a {n}", "{n} names several columns", "write the number"),
         ("a {4}", "{4} stands for column 4, and 3 columns are given", "name a column of the header"),
         ("sh -c 'wc {file}'", "{file} would become a part of a shell script", "sh -c"),
         ("a '{{file}}'", "or the placeholder {file} in braces", "\\{{file}}"),
     ] {
         let refusal = of(text, reader).unwrap_err();
-        assert!(refusal.contains(what) && refusal.contains(instead), "{text}: {refusal}");
+        assert!(refusal.contains(reason) && refusal.contains(instead), "{text}: {refusal}");
     }
 }
 
@@ -210,12 +210,12 @@ fn plan_braces_name_fields_or_the_line() {
     ] {
         assert_eq!(of(text).as_deref(), Ok(expected), "{text}");
     }
-    for (text, what) in [
+    for (text, reason) in [
         ("a {.}", "{.} is made by `agx map` alone"),
         ("a {2}", "{2} is made by"),
         ("a '{{}}'", "{} in braces"),
         ("sh -c 'echo {input.x}'", "a shell script"),
     ] {
-        assert!(of(text).unwrap_err().contains(what), "{text}");
+        assert!(of(text).unwrap_err().contains(reason), "{text}");
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 };
 
 const T0: Timestamp = Timestamp(10_000);
-const W: Reporter<'_> = Reporter { who: Some("w"), attempt: None };
+const W: Reporter<'_> = Reporter { worker: Some("w"), attempt: None };
 
 fn ojs(retry: Retry) -> Ojs {
     Ojs { retry: Some(retry), visibility_ms: 3000, ..Ojs::of("email.send") }
@@ -80,7 +80,7 @@ fn fetched_job_is_reserved_without_a_start_timeout() {
 #[test]
 fn report_is_refused_for_a_stale_attempt_or_another_worker() {
     let job = fetched(3);
-    let other = Reporter { who: Some("x"), attempt: None };
+    let other = Reporter { worker: Some("x"), attempt: None };
     assert!(matches!(acked(&job, other, T0), Err(Rejection::NotHolder { .. })));
     assert!(matches!(nacked(&job, other, &error(), false, T0, 0.5), Err(Rejection::NotHolder { .. })));
     let stale = Reporter { attempt: Some(7), ..W };

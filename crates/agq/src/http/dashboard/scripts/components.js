@@ -50,7 +50,7 @@ function stateOf(action) {
   return action.failed + action.dead > 0 ? 'failed' : action.cancelled > 0 ? 'cancelled' : 'completed';
 }
 
-const gone = (what, id) => [title(`${what} ${id}`), h('section', { class: 'panel' }, empty(
+const gone = (kind, id) => [title(`${kind} ${id}`), h('section', { class: 'panel' }, empty(
   'agq does not know it. Perhaps it ended long ago and was removed, or the address is wrong. Go to the ',
   h('a', { href: '#/' }, 'overview'), '.'))];
 

@@ -84,11 +84,11 @@ async fn add(node: &PostgresStore, action_id: &str, count: usize) -> RuleResult<
 
 /// Reports the end of a run with `cpu_ms` milliseconds of processor time.
 async fn end(node: &PostgresStore, job: &Job, cpu_ms: u64) {
-    let (who, attempt) = (job.holder.clone().unwrap(), job.attempt);
+    let (holder, attempt) = (job.holder.clone().unwrap(), job.attempt);
     let call = || {
-        let who = who.clone();
+        let holder = holder.clone();
         let rule: JobRule = Box::new(move |job: Option<&Job>| {
-            let reporter = Reporter { who: Some(&who), attempt: Some(attempt) };
+            let reporter = Reporter { worker: Some(&holder), attempt: Some(attempt) };
             job::acked(job.expect("it is there"), reporter, NOW)
         });
         let json = format!(r#"[{{"user_ms":{cpu_ms},"system_ms":0}}]"#);

@@ -203,11 +203,11 @@ fn unopened(error: DatabaseError, file: &Path) -> anyhow::Error {
         DatabaseError::DatabaseAlreadyOpen => {
             anyhow!("another agq has {shown} open: stop it, or give this one another --data-dir")
         }
-        DatabaseError::Storage(StorageError::Corrupted(what)) => damaged(file, &what),
-        DatabaseError::Storage(StorageError::Io(what))
-            if matches!(what.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
+        DatabaseError::Storage(StorageError::Corrupted(reason)) => damaged(file, &reason),
+        DatabaseError::Storage(StorageError::Io(error))
+            if matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
         {
-            damaged(file, &what.to_string())
+            damaged(file, &error.to_string())
         }
         // agq has never used a version of redb with another file format.
         DatabaseError::UpgradeRequired(version) => damaged(file, &format!("redb's file format {version}")),
@@ -215,10 +215,10 @@ fn unopened(error: DatabaseError, file: &Path) -> anyhow::Error {
     }
 }
 
-fn damaged(file: &Path, what: &str) -> anyhow::Error {
+fn damaged(file: &Path, reason: &str) -> anyhow::Error {
     let shown = file.display();
     anyhow!(
-        "the database {shown} is damaged ({what}): its disk failed, or something other than agq changed it; move it away and bring back the last backup with `agq restore`"
+        "the database {shown} is damaged ({reason}): its disk failed, or something other than agq changed it; move it away and bring back the last backup with `agq restore`"
     )
 }
 

@@ -160,8 +160,8 @@ impl WriteTxn<'_> {
     }
 }
 
-fn missing(what: &str, id: &str) -> Error {
-    Error::Corrupted(format!("{what} {id} is in an index but not in its table"))
+fn missing(record: &str, id: &str) -> Error {
+    Error::Corrupted(format!("{record} {id} is in an index but not in its table"))
 }
 
 #[cfg(test)]

@@ -47,12 +47,12 @@ impl GroupCommit {
     /// Commits the writes that wait, together with those of other callers: here, or by the writer
     /// thread. Does nothing if no write waits.
     ///
-    /// `who` is the connection that has submitted the writes, or `None` for several connections.
-    /// The future waits as long as more writers are expected.
-    pub(crate) fn commit(&self, who: Option<u64>) -> impl Future<Output = ()> {
+    /// `submitter` is the connection that has submitted the writes, or `None` for several
+    /// connections. The future waits as long as more writers are expected.
+    pub(crate) fn commit(&self, submitter: Option<u64>) -> impl Future<Output = ()> {
         // The promise is kept even if this future is dropped, because other callers rely on it.
         let promise = self.queue.promise().map(|round| {
-            self.callers().record(who);
+            self.callers().record(submitter);
             Promise { group_commit: self, round }
         });
         async move {

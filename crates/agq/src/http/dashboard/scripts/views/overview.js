@@ -55,12 +55,12 @@ function counts(action) {
 const AMOUNTS = ['jobs', 'plans', 'running', 'cpu_secs', 'output_bytes'];
 
 function budgetTable(budgets) {
-  const bounded = budgets.flatMap((budget) => AMOUNTS.filter((what) => budget[what].limit !== undefined).map((what) => [budget, what]));
-  return table('Budgets', ['Key', 'Amount', 'Used', 'Next back at'], bounded.map(([budget, what]) => {
-    const { used, limit, next_at: next } = budget[what];
+  const bounded = budgets.flatMap((budget) => AMOUNTS.filter((amount) => budget[amount].limit !== undefined).map((amount) => [budget, amount]));
+  return table('Budgets', ['Key', 'Amount', 'Used', 'Next back at'], bounded.map(([budget, amount]) => {
+    const { used, limit, next_at: next } = budget[amount];
     const text = `${number(used)} of ${number(limit)}`;
-    return { id: `${budget.name} ${what}`, attrs: { 'data-budget': budget.name }, cells: [
-      cell('name', h('span', { class: 'id' }, budget.name)), `${what} in ${budget.per_hours} h`,
+    return { id: `${budget.name} ${amount}`, attrs: { 'data-budget': budget.name }, cells: [
+      cell('name', h('span', { class: 'id' }, budget.name)), `${amount} in ${budget.per_hours} h`,
       h('span', null, bar(used, limit, text), text), next || '–'] };
   }));
 }
@@ -86,8 +86,8 @@ function lacks(queue) {
     const more = [...(need.tags || []).map((tag) => `tag ${tag}`),
       ...Object.entries(need.labels || {}).map((label) => `label ${label.join('=')}`),
       ...(need.sandbox ? [`sandbox profile ${need.sandbox}`] : [])];
-    const what = missing.length > 0 ? `No worker has ${missing.join(', ')}`
+    const problem = missing.length > 0 ? `No worker has ${missing.join(', ')}`
       : `No single worker has ${[...need.tools, ...more].join(', ')}`;
-    return h('small', { key: `lacks ${n}`, class: 'warn' }, `${what}: ${many(need.length, 'job')} cannot run.`);
+    return h('small', { key: `lacks ${n}`, class: 'warn' }, `${problem}: ${many(need.length, 'job')} cannot run.`);
   });
 }

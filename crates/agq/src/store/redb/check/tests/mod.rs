@@ -95,9 +95,9 @@ async fn decide(store: &RedbStore, id: &str, results: Option<&'static str>, rule
     assert!(decided.await.unwrap().unwrap().is_some(), "{id} is as it was");
 }
 
-fn report(status: Status, who: &'static str) -> JobRule {
+fn report(status: Status, reporter: &'static str) -> JobRule {
     let update = JobUpdate { status: Some(status), ..JobUpdate::default() };
-    Box::new(move |job: Option<&Job>| job::updated(job.unwrap(), &update, who, None, Timestamp(20), 0.5))
+    Box::new(move |job: Option<&Job>| job::updated(job.unwrap(), &update, reporter, None, Timestamp(20), 0.5))
 }
 
 fn cancel(now: Timestamp) -> JobRule {

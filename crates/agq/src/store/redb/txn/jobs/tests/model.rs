@@ -303,7 +303,7 @@ impl Model {
                         return job::RuleOutcome::Unchanged;
                     }
                     let (failure, reporter) =
-                        (ReportedFailure::default(), Reporter { who: Some("w"), attempt: None });
+                        (ReportedFailure::default(), Reporter { worker: Some("w"), attempt: None });
                     let failed = || job::nacked(job, reporter, &failure, false, now, 0.5);
                     if is_ok { job::acked(job, reporter, now) } else { failed() }.unwrap()
                 });
