@@ -17,7 +17,7 @@ use crate::rejection::Rejection;
 pub const MAX_ACTIONS: usize = 1000;
 /// Time after a decision at which the decision is applied again, in milliseconds: a submission that
 /// was under way at the decision has ended by then.
-pub const SETTLE_MS: u64 = 5000;
+pub const REAPPLY_AFTER_MS: u64 = 5000;
 
 /// Returns the digest that a decision names: SHA-256 of the plan, as agq stores it, and of the
 /// policy.

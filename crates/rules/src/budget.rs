@@ -1,7 +1,7 @@
 //! Budgets of named keys: how much a client or an agent may use in a sliding window.
 //!
-//! Jobs and plans are booked when they are submitted, and a submission that does not fit is refused
-//! whole. The other amounts delay claims: a claim counts a running job and reserves the
+//! Jobs and plans are charged when they are submitted, and a submission that does not fit is
+//! refused whole. The other amounts delay claims: a claim counts a running job and reserves the
 //! [bound](RunBound) of its run, and the end of the run replaces the reservation with the reported
 //! figures. Therefore concurrent workers cannot pass the budget together.
 //!
@@ -153,9 +153,9 @@ impl JobBudget {
     }
 }
 
-/// Amounts to book with a submission.
+/// Charge of a submission to a budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Booking {
+pub struct SubmissionCharge {
     /// Name of the key that has the budget.
     pub name: String,
     /// Terms of the budget now.

@@ -49,7 +49,7 @@ fn budget_refuses_what_does_not_fit_and_shows_what_is_used() {
     let mut alice = with_key(&agq, "a");
     assert_eq!(alice.ask(&plan("p", "true")), "+OK plan_id=p");
     assert_eq!(alice.ask(&action("a", "p", 4)), "+OK action_id=a jobs_created=4");
-    // An equal submission is answered again, and booked once.
+    // An equal submission is answered again, and charged once.
     assert_eq!(alice.ask(&action("a", "p", 4)), "+OK action_id=a jobs_created=4");
     let refused = alice.ask(&action("b", "p", 2));
     assert!(refused.starts_with("-BUDGET used up: jobs 4 of 5, 2 wanted, next at 20"), "{refused}");
@@ -89,7 +89,7 @@ fn budget_refuses_what_does_not_fit_and_shows_what_is_used() {
     assert!(metrics.contains("\nagq_budget_used{name=\"alice\",what=\"jobs\"} 4\n"), "{metrics}");
     assert!(metrics.contains("\nagq_budget_limit{name=\"alice\",what=\"jobs\"} 5\n"), "{metrics}");
 
-    // The jobs of a workflow are booked, too.
+    // The jobs of a workflow are charged, too.
     let workflow = r#"WORKFLOW.SUBMIT '{"steps":[{"plan_id":"p","inputs":[{}]}]}'"#;
     assert!(alice.ask(workflow).starts_with("+OK workflow_id="));
     eventually("the jobs of the workflow", || {
@@ -129,7 +129,7 @@ fn job_waits_for_the_budget_and_jobs_of_others_overtake_it() {
 }
 
 #[test]
-fn job_ends_at_its_share_of_the_output_and_the_reported_bytes_are_booked() {
+fn job_ends_at_its_share_of_the_output_and_the_reported_bytes_are_charged() {
     let lab = Lab::new();
     let agq = lab.agq(&["--config", &keys(&lab, "running = 2, output_bytes = 2000")]);
     let _agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "4"]);
@@ -148,7 +148,7 @@ fn job_ends_at_its_share_of_the_output_and_the_reported_bytes_are_booked() {
     let error = ended(&lab, &agq, "b")["stderr"].as_str().unwrap().to_owned();
     assert!(error.contains("a job of this budget may write 1000"), "{error}");
     assert!(used(&mut alice) > 1000);
-    // The excess is booked, so no further job starts.
+    // The excess is charged, so no further job starts.
     assert_eq!(alice.ask(&action("c", "p", 1)), "+OK action_id=c jobs_created=1");
     assert_eq!(alice.ask("JOB.LIST c"), "*1");
     let waiting = alice.bulk();

@@ -23,8 +23,8 @@ pub(super) fn check(resp: &mut Resp, ledger: &ChaosLedger, lab: &Path) -> io::Re
     let text = fs::read_to_string(lab.join(RUNS)).unwrap_or_default();
     let runs: HashSet<&str> = text.lines().collect();
     let (actions, streams) = {
-        let book = ledger.book();
-        (book.actions.clone(), book.streams.clone())
+        let content = ledger.content();
+        (content.actions.clone(), content.streams.clone())
     };
     for (id, action) in &actions {
         check_action(resp, ledger, id, action)?;
@@ -35,7 +35,7 @@ pub(super) fn check(resp: &mut Resp, ledger: &ChaosLedger, lab: &Path) -> io::Re
     for stream in &streams {
         check_stream(resp, ledger, stream)?;
     }
-    let notes = &mut ledger.book().notes;
+    let notes = &mut ledger.content().notes;
     notes.insert("times that a job ran", text.lines().count() as u64);
     Ok(())
 }

@@ -72,7 +72,7 @@ impl<'a> Fleet<'a> {
         }
         self.sandboxes.resume(Some(now));
         self.maintain_workers()?;
-        self.settle_clients()?;
+        self.reap_clients()?;
         while self.clients.len() < CLIENTS && !self.ledger.is_over() {
             let client = self.start_client()?;
             self.clients.push(client);
@@ -134,7 +134,7 @@ impl<'a> Fleet<'a> {
 
     /// Kills an agx with SIGKILL. Returns false if there is no agx.
     pub(super) fn kill_client(&mut self) -> anyhow::Result<bool> {
-        self.settle_clients()?;
+        self.reap_clients()?;
         if self.clients.is_empty() {
             return Ok(false);
         }
@@ -209,7 +209,7 @@ impl<'a> Fleet<'a> {
     }
 
     /// Removes each agx that has exited, and judges its exit.
-    fn settle_clients(&mut self) -> anyhow::Result<()> {
+    fn reap_clients(&mut self) -> anyhow::Result<()> {
         for mut client in std::mem::take(&mut self.clients) {
             match client.child.try_wait()? {
                 None => self.clients.push(client),

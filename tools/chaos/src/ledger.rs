@@ -13,13 +13,13 @@ use serde_json::Value;
 
 #[derive(Default)]
 pub(super) struct ChaosLedger {
-    book: Mutex<Book>,
+    content: Mutex<LedgerContent>,
     is_over: AtomicBool,
 }
 
 /// Content of the ledger.
 #[derive(Default)]
-pub(super) struct Book {
+pub(super) struct LedgerContent {
     /// Actions whose submission was acknowledged, by id.
     pub(super) actions: BTreeMap<String, AcknowledgedAction>,
     /// Keys that were written.
@@ -42,7 +42,7 @@ pub(super) struct AcknowledgedAction {
     /// Status of each job when it was first seen as completed.
     pub(super) completed: BTreeMap<String, Value>,
     /// True if no job of the action is expected to change any more.
-    pub(super) is_settled: bool,
+    pub(super) is_final: bool,
 }
 
 /// Way in which versions are written to a key.
@@ -67,43 +67,43 @@ pub(super) struct KeyVersions {
 }
 
 impl ChaosLedger {
-    /// Locks the content. The caller must not wait for agq while it has the lock.
-    pub(super) fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the content. The caller must not wait for agq while the caller has the lock.
+    pub(super) fn content(&self) -> MutexGuard<'_, LedgerContent> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts acknowledgements.
     pub(super) fn acknowledged(&self, kind: &'static str, by: usize) {
-        *self.book().acknowledged.entry(kind).or_default() += by as u64;
+        *self.content().acknowledged.entry(kind).or_default() += by as u64;
     }
 
     /// Counts a fault.
     pub(super) fn fault(&self, kind: &'static str) {
-        *self.book().faults.entry(kind).or_default() += 1;
+        *self.content().faults.entry(kind).or_default() += 1;
     }
 
     /// Counts another event.
     pub(super) fn note(&self, kind: &'static str) {
-        *self.book().notes.entry(kind).or_default() += 1;
+        *self.content().notes.entry(kind).or_default() += 1;
     }
 
     /// Records a broken promise.
     pub(super) fn lost(&self, loss: String) {
-        self.book().lost.insert(loss);
+        self.content().lost.insert(loss);
     }
 
     /// Records an acknowledged action.
     pub(super) fn action(&self, id: &str, inputs: Vec<String>) {
         self.acknowledged("actions", 1);
         self.acknowledged("jobs", inputs.len());
-        let action = AcknowledgedAction { inputs, completed: BTreeMap::new(), is_settled: false };
-        self.book().actions.insert(id.to_owned(), action);
+        let action = AcknowledgedAction { inputs, completed: BTreeMap::new(), is_final: false };
+        self.content().actions.insert(id.to_owned(), action);
     }
 
     /// Returns the ids of actions whose jobs are still expected to change.
-    pub(super) fn unsettled(&self) -> Vec<String> {
-        let book = self.book();
-        let open = book.actions.iter().filter(|(_, action)| !action.is_settled);
+    pub(super) fn pending_actions(&self) -> Vec<String> {
+        let content = self.content();
+        let open = content.actions.iter().filter(|(_, action)| !action.is_final);
         open.map(|(id, _)| id.clone()).collect()
     }
 
@@ -118,7 +118,7 @@ impl ChaosLedger {
     }
 }
 
-impl Book {
+impl LedgerContent {
     /// Returns the number of jobs that were seen as completed.
     pub(super) fn completed(&self) -> usize {
         self.actions.values().map(|action| action.completed.len()).sum()

@@ -154,7 +154,7 @@ fn run(minutes: f64, seed: Option<u64>, bin: Option<PathBuf>) -> anyhow::Result<
         let directory = lab.path().display().to_string();
         // The directory stays, because its files show more than the messages.
         std::mem::forget(lab);
-        let first = ledger.book().lost.first().cloned().unwrap_or_default();
+        let first = ledger.content().lost.first().cloned().unwrap_or_default();
         bail!("{lost} promises are broken; the data and all logs are in {directory}: {first}");
     }
     Ok(())
@@ -234,7 +234,7 @@ impl ChaosRun<'_> {
         let mut resp =
             Resp::open(&endpoints.agq, &endpoints.key).context("agq accepts no connection without faults")?;
         progress::check_actions(&mut resp, ledger).context("agq does not answer without faults")?;
-        Ok(!self.fleet.has_clients() && ledger.unsettled().is_empty())
+        Ok(!self.fleet.has_clients() && ledger.pending_actions().is_empty())
     }
 
     fn report_unfinished(&self, endpoints: &Endpoints, ledger: &ChaosLedger) {
@@ -242,7 +242,7 @@ impl ChaosRun<'_> {
         if self.fleet.has_clients() {
             ledger.lost(format!("an agx was still waiting {seconds} s after the last fault"));
         }
-        for id in ledger.unsettled() {
+        for id in ledger.pending_actions() {
             let status = Resp::open(&endpoints.agq, &endpoints.key)
                 .and_then(|mut resp| resp.ask(&["ACTION.STATUS", &id]));
             ledger.lost(format!("action {id} had not ended {seconds} s after the last fault: {status:?}"));

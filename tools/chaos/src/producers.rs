@@ -19,8 +19,8 @@ const MAX_PIPELINE: u64 = 16;
 const VERSIONS: u64 = 500;
 /// Greatest number of jobs of an action.
 const MAX_JOBS: usize = 20;
-/// Number of unsettled actions above which producers write keys only, so that workers keep up.
-const MAX_UNSETTLED: usize = 40;
+/// Number of pending actions above which producers write keys only, so that workers keep up.
+const MAX_PENDING_ACTIONS: usize = 40;
 /// Greatest pause between two operations of a producer, in milliseconds.
 const MAX_PAUSE_MS: u64 = 20;
 
@@ -72,7 +72,7 @@ impl<'a> Producer<'a> {
             }
             pause(Duration::from_millis(self.rng.u64(..MAX_PAUSE_MS)));
         }
-        self.ledger.book().streams.extend([values, list]);
+        self.ledger.content().streams.extend([values, list]);
         done
     }
 
@@ -115,7 +115,7 @@ impl<'a> Producer<'a> {
 
     /// Submits an action, or again the one whose answer was lost.
     fn submit(&mut self, resp: &mut Resp) -> io::Result<()> {
-        if self.pending.is_none() && self.ledger.unsettled().len() > MAX_UNSETTLED {
+        if self.pending.is_none() && self.ledger.pending_actions().len() > MAX_PENDING_ACTIONS {
             return Ok(());
         }
         let submission = self.pending.take().unwrap_or_else(|| self.submission());

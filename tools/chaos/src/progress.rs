@@ -1,4 +1,4 @@
-//! Polls the jobs of unsettled actions, and records completed ones in the ledger.
+//! Polls the jobs of pending actions, and records completed ones in the ledger.
 
 use std::{io, time::Duration};
 
@@ -29,17 +29,17 @@ pub(super) fn watch(endpoints: &Endpoints, ledger: &ChaosLedger) {
     }
 }
 
-/// Polls all unsettled actions once.
+/// Polls all pending actions once.
 pub(super) fn check_actions(resp: &mut Resp, ledger: &ChaosLedger) -> io::Result<()> {
-    ledger.unsettled().iter().try_for_each(|id| check_action_progress(resp, ledger, id))
+    ledger.pending_actions().iter().try_for_each(|id| check_action_progress(resp, ledger, id))
 }
 
 fn check_action_progress(resp: &mut Resp, ledger: &ChaosLedger, id: &str) -> io::Result<()> {
     let jobs = jobs(resp, id)?;
-    let Some(mut action) = ledger.book().actions.get(id).cloned() else { return Ok(()) };
+    let Some(mut action) = ledger.content().actions.get(id).cloned() else { return Ok(()) };
     if jobs.len() != action.inputs.len() {
         ledger.lost(format!("action {id} has {} jobs instead of {}", jobs.len(), action.inputs.len()));
-        action.is_settled = true;
+        action.is_final = true;
     }
     for job in &jobs {
         if action.completed.contains_key(job) {
@@ -47,7 +47,7 @@ fn check_action_progress(resp: &mut Resp, ledger: &ChaosLedger, id: &str) -> io:
         }
         let Some(seen) = status(resp, job)? else {
             ledger.lost(format!("job {job} of action {id} is listed and not there"));
-            action.is_settled = true;
+            action.is_final = true;
             continue;
         };
         match seen["status"].as_str() {
@@ -60,12 +60,12 @@ fn check_action_progress(resp: &mut Resp, ledger: &ChaosLedger, id: &str) -> io:
             }
             _ => {
                 ledger.lost(format!("job {job} of action {id} did not complete: {seen}"));
-                action.is_settled = true;
+                action.is_final = true;
             }
         }
     }
-    action.is_settled |= action.completed.len() == jobs.len();
-    ledger.book().actions.insert(id.to_owned(), action);
+    action.is_final |= action.completed.len() == jobs.len();
+    ledger.content().actions.insert(id.to_owned(), action);
     Ok(())
 }
 

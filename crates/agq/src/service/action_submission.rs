@@ -71,8 +71,8 @@ pub(crate) async fn submit(
         Ok(chunks) => {
             blob::check_reads_none(&plan)?;
             let plan_id = action.plan_id.clone();
-            let booking = |later| budget.as_ref().map(|budget| budget.booking(later));
-            let stored = chunked_submission::store(app, action, &plan, &chunks, jobs_created, booking);
+            let charge = |later| budget.as_ref().map(|budget| budget.charge(later));
+            let stored = chunked_submission::store(app, action, &plan, &chunks, jobs_created, charge);
             let (jobs_created, is_staged) = Box::pin(stored).await?;
             if is_staged {
                 Box::pin(staged_jobs::recheck(app, &plan_id, &action_id)).await;
@@ -98,7 +98,7 @@ pub(crate) async fn submit(
         documents: Vec::new(),
         input_blobs,
         action,
-        booking: budget.map(|budget| budget.booking(0)),
+        charge: budget.map(|budget| budget.charge(0)),
     };
     let jobs_created = add(app, new).await?;
     if let Some(plan_id) = staged_plan {
@@ -208,13 +208,13 @@ pub(crate) async fn add_inputs(
     // Repeated inputs need neither room in the queue nor an approval.
     let added = action::count_new(&action, at, inputs.len() as u64);
     check_capacity(app, &[(action.queue.clone(), added)].into()).await?;
-    let booking = budgets::booking_of_inputs(app, by.owner, action.owner.as_ref())?;
+    let charge = budgets::charge_of_inputs(app, by.owner, action.owner.as_ref())?;
     let action = with_bound_of_plan(app, by, action, &plan)?;
     let jobs = action.total_jobs.saturating_add(added);
     let of_plan = (&action.plan_id, action_id);
     let is_staged = added > 0 && approvals::is_staged(app, by.owner, of_plan, jobs).await?;
     let inputs = NewInputs { inputs, at, is_staged };
-    let total = chunked_submission::append(app, &action, &plan, inputs, booking).await?;
+    let total = chunked_submission::append(app, &action, &plan, inputs, charge).await?;
     if is_staged {
         Box::pin(staged_jobs::recheck(app, &action.plan_id, action_id)).await;
     }

@@ -9,7 +9,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    approval::{self, SETTLE_MS},
+    approval::{self, REAPPLY_AFTER_MS},
     rejection::Rejection,
 };
 use tracing::warn;
@@ -76,12 +76,12 @@ pub(crate) struct ApprovalRounds {
 }
 
 impl ApprovalRounds {
-    /// Makes a round if the latest one was [`SETTLE_MS`] ago. An approval that cannot be read or
-    /// applied does not stop the others.
+    /// Makes a round if the latest round was [`REAPPLY_AFTER_MS`] ago. An approval that cannot be
+    /// read or applied does not stop the others.
     pub(crate) async fn advance_due(&mut self, app: &AppState) -> Result<()> {
         let now = app.clock.now();
         // The clock may have been set back.
-        let is_due = now.ms_since(self.latest) >= SETTLE_MS || now < self.latest;
+        let is_due = now.ms_since(self.latest) >= REAPPLY_AFTER_MS || now < self.latest;
         if !is_due || !app.store.has_documents(DocumentKind::Approval).await? {
             return Ok(());
         }
@@ -100,15 +100,15 @@ async fn advance(app: &AppState, plan_id: &str, json: &str) -> Result<()> {
     if approval::expired(&approval, now).is_some() {
         let end = update(app, &approval.plan_id, move |approval| Ok((approval::expired(approval, now), ())));
         end.await?;
-    } else if needs_settling(&approval, now) && apply_to_all(app, &approval).await? == 0 {
+    } else if needs_reapplication(&approval, now) && apply_to_all(app, &approval).await? == 0 {
         // Nothing was left to apply, so no submission of that time is under way any more.
-        let settle = |approval: &Approval| Ok((Some(Approval { settled: true, ..approval.clone() }), ()));
-        update(app, &approval.plan_id, settle).await?;
+        let confirm = |approval: &Approval| Ok((Some(Approval { settled: true, ..approval.clone() }), ()));
+        update(app, &approval.plan_id, confirm).await?;
     }
     Ok(())
 }
 
-fn needs_settling(approval: &Approval, now: Timestamp) -> bool {
+fn needs_reapplication(approval: &Approval, now: Timestamp) -> bool {
     let age = approval.decided_at.map(|at| now.ms_since(at));
-    !approval.settled && age.is_some_and(|age| age >= SETTLE_MS)
+    !approval.settled && age.is_some_and(|age| age >= REAPPLY_AFTER_MS)
 }

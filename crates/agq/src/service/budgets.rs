@@ -1,11 +1,11 @@
-//! Budgets of named keys: the terms of the config file, bookings of submissions, and the use.
+//! Budgets of named keys: the terms of the config file, charges of submissions, and the use.
 
 use agenix_protocol::{
     documents::{AmountStatus, BudgetStatus, Plan, to_json},
     time::Timestamp,
 };
 use agenix_rules::{
-    budget::{Booking, Budget, BudgetAmount, JobBudget, Usage},
+    budget::{Budget, BudgetAmount, JobBudget, SubmissionCharge, Usage},
     owner::Owner,
     rejection::Rejection,
 };
@@ -61,10 +61,10 @@ impl<'n> SubmitterBudget<'n> {
         Some(Self { name, budget: app.budgets.of(name)?, now: app.clock.now() })
     }
 
-    /// Returns the booking of a submission, of which the same write does not add `later_jobs` jobs.
-    pub(crate) fn booking(&self, later_jobs: u64) -> Booking {
+    /// Returns the charge of a submission, of which the same write does not add `later_jobs` jobs.
+    pub(crate) fn charge(&self, later_jobs: u64) -> SubmissionCharge {
         let (name, budget, now) = (self.name.to_owned(), self.budget, self.now);
-        Booking { name, budget, later_jobs, now }
+        SubmissionCharge { name, budget, later_jobs, now }
     }
 
     /// Returns the budget of jobs that run `plan`, whose attempts time out after `timeout_ms`.
@@ -75,20 +75,20 @@ impl<'n> SubmitterBudget<'n> {
     }
 }
 
-/// Returns the booking of inputs that `owner` adds to an action of `of_action`, if the owner has a
+/// Returns the charge of inputs that `owner` adds to an action of `of_action`, if the owner has a
 /// budget. Such an owner adds inputs only to its own actions, because their runs are charged to the
 /// budget of the action.
-pub(crate) fn booking_of_inputs(
+pub(crate) fn charge_of_inputs(
     app: &AppState,
     owner: Option<&Owner>,
     of_action: Option<&Owner>,
-) -> RuleResult<Option<Booking>> {
+) -> RuleResult<Option<SubmissionCharge>> {
     let Some(budget) = SubmitterBudget::of(app, owner) else { return Ok(None) };
     if owner != of_action {
         let text = "This key has a budget and may add inputs only to its own actions";
         return Err(Rejection::NotPermitted(text.into()));
     }
-    Ok(Some(budget.booking(0)))
+    Ok(Some(budget.charge(0)))
 }
 
 /// Returns the budgets that a key may see: all with the key of an admin, otherwise its own. With

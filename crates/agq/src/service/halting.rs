@@ -53,10 +53,10 @@ async fn advance(app: &AppState, action_id: &ActionId) -> Result<bool> {
     let found = app.store.action(action_id).await?;
     let left = found
         .as_ref()
-        .map_or(RemainingWork::Settled, |(action, counts)| halt::remaining_work(action, counts, now));
+        .map_or(RemainingWork::Nothing, |(action, counts)| halt::remaining_work(action, counts, now));
     match left {
-        RemainingWork::Settled => {
-            app.store.settle_halt(action_id, now).await?;
+        RemainingWork::Nothing => {
+            app.store.complete_halt(action_id, now).await?;
             info!(%action_id, "a halted action has ended");
         }
         RemainingWork::Wait => {}

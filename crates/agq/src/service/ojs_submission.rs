@@ -14,7 +14,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::{self, Action},
     blob,
-    budget::{Booking, JobBudget},
+    budget::{JobBudget, SubmissionCharge},
     capability::Needs,
     fair_share::share_of,
     job::{Job, JobOverrides, JobParams, NewJob, Ojs, QueuePosition},
@@ -109,8 +109,8 @@ async fn enqueue_checked(
     };
     let staged = stage(app, owner, &action_id, &mut prepared).await?;
     let action = Action { owner: owner.cloned(), ..action_of(&action_id, &prepared, now) };
-    let booking = budget.map(|budget| budget.booking(0));
-    let added = add(app, &action, &prepared, booking).await?;
+    let charge = budget.map(|budget| budget.charge(0));
+    let added = add(app, &action, &prepared, charge).await?;
     for plan_id in &staged {
         staged_jobs::recheck(app, plan_id, &action_id).await;
     }
@@ -286,23 +286,23 @@ async fn add(
     app: &AppState,
     action: &Action,
     prepared: &[PreparedJob],
-    booking: Option<Booking>,
+    charge: Option<SubmissionCharge>,
 ) -> Result<AddOutcome> {
-    match app.store.add_action(new_action(action, prepared, booking.clone())).await? {
+    match app.store.add_action(new_action(action, prepared, charge.clone())).await? {
         // The plan is created with the first job, and again after it was deleted.
         Err(Rejection::PlanNotFound(plan_id)) if plan_id.as_str() == OJS_PLAN => {
             add_ojs_plan(app, action.created_at).await?;
-            Ok(app.store.add_action(new_action(action, prepared, booking)).await??)
+            Ok(app.store.add_action(new_action(action, prepared, charge)).await??)
         }
         added => Ok(added?),
     }
 }
 
-fn new_action(action: &Action, prepared: &[PreparedJob], booking: Option<Booking>) -> NewAction {
+fn new_action(action: &Action, prepared: &[PreparedJob], charge: Option<SubmissionCharge>) -> NewAction {
     let with_own =
         |prepared: &PreparedJob| NewJob { own: Some(Arc::new(prepared.own.clone())), ..prepared.new.clone() };
     let jobs = prepared.iter().map(with_own).collect();
-    NewAction { booking, ..NewAction::new(action.clone(), jobs) }
+    NewAction { charge, ..NewAction::new(action.clone(), jobs) }
 }
 
 /// Jobs without a plan require the tag of OJS workers.

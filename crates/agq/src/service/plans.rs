@@ -53,8 +53,8 @@ pub(crate) async fn submit(app: &AppState, by: Submitter<'_>, json: &[u8]) -> Re
     let owner = by.owner.cloned();
     let record = StoredPlan { plan_id: plan_id.clone(), json, created_at, owner, order };
     let approval = approvals::of_new_plan(app, &record, by.identity, &decision);
-    let booking = SubmitterBudget::of(app, by.owner).map(|budget| budget.booking(0));
-    let is_new = app.store.add_plan(NewPlan { record, booking, approval }).await??;
+    let charge = SubmitterBudget::of(app, by.owner).map(|budget| budget.charge(0));
+    let is_new = app.store.add_plan(NewPlan { record, charge, approval }).await??;
     if is_new { Ok(plan_id) } else { Err(Rejection::PlanExists(plan_id).into()) }
 }
 

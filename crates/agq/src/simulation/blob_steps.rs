@@ -60,7 +60,7 @@ impl World {
             let most = [1, 1, 2][self.rng.usize(..3)];
             self.write(most)?;
         }
-        self.settle()
+        self.run_until_idle()
     }
 
     fn submit_job(&mut self) -> CheckResult {

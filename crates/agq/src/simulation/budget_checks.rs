@@ -39,8 +39,8 @@ impl World {
         self.write_all()
     }
 
-    /// Checks that the budget is not passed, and that what is booked is what was submitted and
-    /// reported. The store itself checks running jobs and reservations.
+    /// Checks that the budget is not passed, and that the charges equal the submitted and reported
+    /// amounts. The store itself checks running jobs and reservations.
     pub(super) fn check_budget(&self, jobs: &[Job]) -> CheckResult {
         let Some(process) = &self.process else { return Ok(()) };
         let Some(json) = now(process.store.document(DocumentKind::Budget, NAME))? else { return Ok(()) };
@@ -53,9 +53,9 @@ impl World {
             }
         }
         let own = || jobs.iter().filter_map(|job| Some((job, job::budget_of(job)?)));
-        let (booked, stored) = (usage.used(BudgetAmount::Jobs, at), own().count() as u64);
-        if booked < stored || booked > stored && !self.ledger.forgets {
-            return Err(format!("{booked} jobs are booked, and {stored} jobs have the budget"));
+        let (charged_jobs, stored) = (usage.used(BudgetAmount::Jobs, at), own().count() as u64);
+        if charged_jobs < stored || charged_jobs > stored && !self.ledger.forgets {
+            return Err(format!("{charged_jobs} jobs are charged, and {stored} jobs have the budget"));
         }
         // Of a job that has run several times, only the last run is known.
         let last_run = |(job, budget): (&Job, &JobBudget)| match job.attempt {
@@ -67,7 +67,7 @@ impl World {
             (usage.used(BudgetAmount::CpuMs, at) - usage.reserved().cpu_ms, own().map(last_run).sum());
         let is_exact = !self.ledger.forgets && own().all(|(job, _)| job.attempt <= 1);
         if charged < least || charged > least && is_exact {
-            return Err(format!("{charged} ms are booked, and {least} ms were reported"));
+            return Err(format!("{charged} ms are charged, and {least} ms were reported"));
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ pub(super) const NAME: &str = "alice";
 /// draw of its own, so that other seeds stay as they are.
 pub(super) fn terms(seed: u64) -> BudgetTerms {
     let budget = Budget {
-        // The window is longer than any seed, so that all bookings can be compared with the jobs.
+        // The window is longer than any seed, so that all charges can be compared with the jobs.
         per_hours: 744,
         jobs: Some(6 + seed / 8 % 8),
         plans: Some(3),

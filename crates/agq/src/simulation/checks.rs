@@ -110,7 +110,7 @@ impl World {
     }
 
     /// Checks that queues are paused as acknowledged.
-    pub(super) fn settle_pauses(&mut self) -> CheckResult {
+    pub(super) fn check_pauses(&mut self) -> CheckResult {
         let Some(process) = &self.process else { return Ok(()) };
         let paused = now(process.store.paused())?;
         for (queue, told) in &mut self.ledger.paused {

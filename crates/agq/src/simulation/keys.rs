@@ -163,7 +163,7 @@ impl KeyHistory {
     }
 
     /// Checks that `found` is one of the versions, and makes it the only one.
-    pub(super) fn settle(&mut self, found: &KeysVersion) -> Result<(), String> {
+    pub(super) fn resolve(&mut self, found: &KeysVersion) -> Result<(), String> {
         if self.versions.iter().any(|version| version == found) {
             self.first += self.versions.len() as u64 - 1;
             self.versions = VecDeque::from([found.clone()]);

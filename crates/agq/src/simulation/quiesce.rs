@@ -20,7 +20,7 @@ impl World {
         self.tell(|| "nothing goes wrong any more".into());
         self.is_calm = true;
         self.disk.repair();
-        self.settle()?;
+        self.run_until_idle()?;
         self.lift_budget()?;
         self.check_quiet()?;
         for queue in ["ready", "other"] {

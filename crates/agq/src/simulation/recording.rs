@@ -27,7 +27,7 @@ impl World {
         if self.operations.is_none() {
             return Ok(());
         }
-        self.settle()?;
+        self.run_until_idle()?;
         self.write_all()?;
         let Some(operations) = &mut self.operations else { return Ok(()) };
         let mut replies = std::mem::take(&mut operations.replies);

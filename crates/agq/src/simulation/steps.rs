@@ -39,7 +39,7 @@ impl World {
             _ if self.is_calm => self.use_ojs_jobs()?,
             _ => self.something_goes_wrong()?,
         }
-        self.settle()
+        self.run_until_idle()
     }
 
     fn time_passes(&mut self) -> CheckResult {

@@ -257,10 +257,10 @@ impl World {
         self.restart_model(&jobs);
         self.ledger.check_restart(&jobs)?;
         let found = self.found_keys()?;
-        self.keys.settle(&found)?;
-        self.settle_pauses()?;
+        self.keys.resolve(&found)?;
+        self.check_pauses()?;
         self.check_actions()?;
-        self.settle()
+        self.run_until_idle()
     }
 
     /// Ends the process of agq, which closes all connections.
@@ -303,12 +303,12 @@ impl World {
     pub(super) fn pass(&mut self, ms: u64) -> CheckResult {
         self.time.pass(ms);
         self.note(|| Operation::Pass(ms));
-        self.settle()?;
+        self.run_until_idle()?;
         self.rest_between()
     }
 
     /// Delivers replies and events until all tasks wait. Then restarts agq if it has failed.
-    pub(super) fn settle(&mut self) -> CheckResult {
+    pub(super) fn run_until_idle(&mut self) -> CheckResult {
         loop {
             let Some(process) = &mut self.process else { return Ok(()) };
             process.rest();
@@ -356,7 +356,7 @@ impl World {
             return Ok(false);
         }
         self.counts.writes += 1;
-        self.settle()?;
+        self.run_until_idle()?;
         self.model.batch = None;
         self.check_store()?;
         Ok(true)

@@ -2,7 +2,7 @@
 
 use agenix_rules::{
     action::{self, Action},
-    budget::{Booking, Usage},
+    budget::{SubmissionCharge, Usage},
     job::NewJob,
     rejection::Rejection,
 };
@@ -42,9 +42,14 @@ pub(super) fn count_known<E>(
 }
 
 /// Returns `usage` with `jobs` new jobs and `plans` new plans.
-pub(super) fn booked(usage: &Usage, booking: &Booking, jobs: usize, plans: u64) -> RuleResult<Usage> {
-    let jobs = booking.later_jobs.saturating_add(jobs as u64);
-    usage.booked(booking, jobs, plans).map_err(Rejection::Budget)
+pub(super) fn charged(
+    usage: &Usage,
+    charge: &SubmissionCharge,
+    jobs: usize,
+    plans: u64,
+) -> RuleResult<Usage> {
+    let jobs = charge.later_jobs.saturating_add(jobs as u64);
+    usage.charged(charge, jobs, plans).map_err(Rejection::Budget)
 }
 
 /// Returns true if `known` and `new` can come from one submission. The caller still compares the

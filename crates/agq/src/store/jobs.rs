@@ -53,7 +53,7 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> StoreFuture<RuleResult<()>>;
     /// Removes the halted mark of an action without waiting and running jobs, so that its jobs may
     /// be claimed again if they are retried.
-    fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> StoreFuture<()>;
+    fn complete_halt(&self, action_id: &ActionId, now: Timestamp) -> StoreFuture<()>;
     /// Returns a page of the actions that have all of `labels`, in the order of their ids: all such
     /// actions, or those of `owner`.
     fn actions(

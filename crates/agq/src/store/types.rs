@@ -13,7 +13,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::Action,
-    budget::Booking,
+    budget::SubmissionCharge,
     capability::{ClaimantCapabilities, Needs},
     fair_share::ShareTerms,
     job::{Job, JobParams, JobState, NewJob, RuleOutcome},
@@ -67,8 +67,8 @@ impl StoredPlan {
 #[derive(Debug)]
 pub(crate) struct NewPlan {
     pub(crate) record: StoredPlan,
-    /// Budget in which the plan is booked, if the submitter has one.
-    pub(crate) booking: Option<Booking>,
+    /// Charge of the plan to the budget of the submitter, if the submitter has one.
+    pub(crate) charge: Option<SubmissionCharge>,
     /// Change of the approval of the plan, in the same transaction.
     pub(crate) approval: DocumentChange,
 }
@@ -76,7 +76,7 @@ pub(crate) struct NewPlan {
 impl From<StoredPlan> for NewPlan {
     /// Returns a plan that needs neither a budget nor an approval.
     fn from(record: StoredPlan) -> Self {
-        Self { record, booking: None, approval: DocumentChange::Keep }
+        Self { record, charge: None, approval: DocumentChange::Keep }
     }
 }
 
@@ -92,13 +92,13 @@ pub(crate) struct NewAction {
     pub(crate) documents: Vec<(DocumentKind, String, String)>,
     /// Blobs that the inputs of jobs name. Each must have a record.
     pub(crate) input_blobs: Vec<(JobId, BTreeSet<BlobHash>)>,
-    /// Budget in which the jobs are booked, if the submitter has one.
-    pub(crate) booking: Option<Booking>,
+    /// Charge of the jobs to the budget of the submitter, if the submitter has one.
+    pub(crate) charge: Option<SubmissionCharge>,
 }
 
 impl NewAction {
     /// Returns an action with `jobs`, without needs, parameters and documents of its own, and
-    /// without a booking.
+    /// without a charge.
     pub(crate) fn new(action: Action, jobs: Vec<NewJob>) -> Self {
         Self {
             action,
@@ -107,7 +107,7 @@ impl NewAction {
             jobs,
             documents: Vec::new(),
             input_blobs: Vec::new(),
-            booking: None,
+            charge: None,
         }
     }
 
@@ -139,8 +139,8 @@ pub(crate) struct AppendJobs {
     pub(crate) terms: JobParams,
     pub(crate) jobs: Vec<NewJob>,
     pub(crate) now: Timestamp,
-    /// Budget in which the added jobs are booked, if the submitter has one.
-    pub(crate) booking: Option<Booking>,
+    /// Charge of the added jobs to the budget of the submitter, if the submitter has one.
+    pub(crate) charge: Option<SubmissionCharge>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

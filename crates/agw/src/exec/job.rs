@@ -218,7 +218,7 @@ async fn run_stages<'f>(
     let (reason, mut results) =
         run_each(stages, context, (&mut inputs, launcher), (cancel, live_output), progress).await;
     if let Some(meter) = processor {
-        meter.settle(&mut results);
+        meter.add_unreported(&mut results);
     }
     results.iter_mut().for_each(|result| result.memory_limit = memory_limit);
     if let Some(sandbox) = sandbox {

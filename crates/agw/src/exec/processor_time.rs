@@ -140,7 +140,7 @@ impl ProcessorMeter {
     ///
     /// In a sandbox the sum is exact. Elsewhere, the time of a process that has left its task
     /// counts as of the last look.
-    pub(crate) fn settle(&self, results: &mut [TaskResult]) {
+    pub(crate) fn add_unreported(&self, results: &mut [TaskResult]) {
         let used = self.seen.load(Ordering::Relaxed).max(millis(self.used(&[])));
         let reported = results.iter().map(|result| processor_ms(&result.resources)).sum();
         if let Some(last) = results.last_mut() {
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(meter.used(&[]), Duration::from_millis(342));
         let mut results =
             [TaskResult::default(), TaskResult { resources: used(40), ..TaskResult::default() }];
-        meter.settle(&mut results);
+        meter.add_unreported(&mut results);
         assert_eq!(results[1].resources.system_ms, Some(302), "what no result has is that of the last one");
     }
 

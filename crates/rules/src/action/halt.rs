@@ -3,7 +3,7 @@
 //! An action with a policy is armed. The report that meets the policy halts the action. From then
 //! on the action accepts no inputs, and no job of it is claimed. Its waiting jobs are cancelled,
 //! and workers give up the jobs that they have claimed and not started. After a grace period, the
-//! started jobs of a `now` policy are cancelled. When no job is left, the halt is settled.
+//! started jobs of a `now` policy are cancelled. When no job is left, the halt is complete.
 
 use agenix_protocol::{
     documents::{Halt, HaltCondition, HaltThreshold, HaltedStatus, Status},
@@ -68,7 +68,7 @@ pub fn halted(action: &Action, counts: &JobCounts, now: Timestamp) -> Option<Act
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemainingWork {
     /// No work, because no job waits or runs.
-    Settled,
+    Nothing,
     /// Wait for the ends of started jobs.
     Wait,
     /// Cancel waiting jobs, and ask workers to give up unstarted jobs.
@@ -82,9 +82,9 @@ pub enum RemainingWork {
 pub fn remaining_work(action: &Action, counts: &JobCounts, now: Timestamp) -> RemainingWork {
     let count = |status: Status| counts.jobs[status as usize];
     let (pending, running) = (count(Status::Pending), count(Status::Running));
-    let (Some(halt), Some(halted)) = (action.halt, action.halted) else { return RemainingWork::Settled };
+    let (Some(halt), Some(halted)) = (action.halt, action.halted) else { return RemainingWork::Nothing };
     if pending + running == 0 {
-        return RemainingWork::Settled;
+        return RemainingWork::Nothing;
     }
     // The clock may have been set back since the halt.
     let is_over = now < halted.at || now.ms_since(halted.at) >= GRACE_MS;
@@ -179,10 +179,10 @@ mod tests {
         assert_eq!(of("soon,fail=1", [3, 1, 0, 1, 0, 0], 1, 1000), withdraw(false));
         assert_eq!(of("soon,fail=1", [0, 2, 0, 1, 0, 0], 1, 9000), withdraw(false), "one may be unstarted");
         assert_eq!(of("soon,fail=1", [0, 1, 0, 1, 0, 0], 1, 9000), RemainingWork::Wait);
-        assert_eq!(of("soon,fail=1", [0, 0, 0, 1, 0, 9], 0, 1000), RemainingWork::Settled);
+        assert_eq!(of("soon,fail=1", [0, 0, 0, 1, 0, 9], 0, 1000), RemainingWork::Nothing);
         assert_eq!(of("now,fail=1", [0, 1, 0, 1, 0, 0], 1, 1000 + GRACE_MS - 1), withdraw(false));
         assert_eq!(of("now,fail=1", [0, 1, 0, 1, 0, 0], 1, 1000 + GRACE_MS), withdraw(true));
         assert_eq!(of("now,fail=1", [0, 1, 0, 1, 0, 0], 1, 999), withdraw(true), "the clock was set back");
-        assert_eq!(of("now,fail=1", [0, 0, 0, 1, 0, 0], 0, 999), RemainingWork::Settled);
+        assert_eq!(of("now,fail=1", [0, 0, 0, 1, 0, 0], 0, 999), RemainingWork::Nothing);
     }
 }

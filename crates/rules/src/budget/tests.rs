@@ -5,7 +5,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 
-use super::{Booking, Budget, BudgetAmount, Exhausted, JobBudget, RunBound, RunChange, RunUse, Usage};
+use super::{Budget, BudgetAmount, Exhausted, JobBudget, RunBound, RunChange, RunUse, SubmissionCharge, Usage};
 
 const HOUR: u64 = 3_600_000;
 const BOUND: RunBound = RunBound { cpu_ms: 60_000, output_bytes: 100 };
@@ -14,28 +14,28 @@ fn budget() -> Budget {
     Budget { per_hours: 24, jobs: Some(10), plans: Some(2), ..Budget::default() }
 }
 
-fn booking(budget: Budget, now: Timestamp) -> Booking {
-    Booking { name: "alice".into(), budget, later_jobs: 0, now }
+fn charge(budget: Budget, now: Timestamp) -> SubmissionCharge {
+    SubmissionCharge { name: "alice".into(), budget, later_jobs: 0, now }
 }
 
-fn book(usage: &Usage, jobs: u64, at: u64) -> Result<Usage, Exhausted> {
-    usage.booked(&booking(budget(), Timestamp(at)), jobs, 0)
+fn charged(usage: &Usage, jobs: u64, at: u64) -> Result<Usage, Exhausted> {
+    usage.charged(&charge(budget(), Timestamp(at)), jobs, 0)
 }
 
 #[test]
-fn submission_is_booked_whole_or_refused_with_its_return() {
-    let used = book(&Usage::default(), 8, 5 * HOUR).unwrap();
-    let used = book(&used, 2, 6 * HOUR + 1).unwrap();
+fn submission_is_charged_whole_or_refused_with_its_return() {
+    let used = charged(&Usage::default(), 8, 5 * HOUR).unwrap();
+    let used = charged(&used, 2, 6 * HOUR + 1).unwrap();
     assert_eq!(used.used(BudgetAmount::Jobs, Timestamp(6 * HOUR + 1)), 10);
-    let refused = book(&used, 1, 7 * HOUR).unwrap_err();
+    let refused = charged(&used, 1, 7 * HOUR).unwrap_err();
     let words = "used up: jobs 10 of 10, next at 1970-01-02T06:00:00.000Z";
     assert_eq!(refused.to_string(), words);
-    assert!(book(&used, 1, 30 * HOUR - 1).is_err());
-    let later = book(&used, 8, 30 * HOUR).unwrap();
+    assert!(charged(&used, 1, 30 * HOUR - 1).is_err());
+    let later = charged(&used, 8, 30 * HOUR).unwrap();
     assert_eq!(later.used(BudgetAmount::Jobs, Timestamp(30 * HOUR)), 10, "the first hour is over");
-    let nine = book(&used, 9, 7 * HOUR).unwrap_err();
+    let nine = charged(&used, 9, 7 * HOUR).unwrap_err();
     assert_eq!(nine.to_string(), "used up: jobs 10 of 10, 9 wanted, next at 1970-01-02T07:00:00.000Z");
-    let many = book(&used, 11, 7 * HOUR).unwrap_err();
+    let many = charged(&used, 11, 7 * HOUR).unwrap_err();
     assert_eq!(many.to_string(), "too small: jobs 11 wanted, at most 10");
     assert_eq!(many.next, None);
 }
@@ -43,22 +43,22 @@ fn submission_is_booked_whole_or_refused_with_its_return() {
 #[test]
 fn plans_and_unbounded_amounts_are_counted_apart() {
     let now = Timestamp(HOUR);
-    let used = Usage::default().booked(&booking(budget(), now), 0, 2).unwrap();
-    assert!(used.booked(&booking(budget(), now), 0, 1).is_err());
-    assert!(used.booked(&booking(budget(), now), 10, 0).is_ok());
+    let used = Usage::default().charged(&charge(budget(), now), 0, 2).unwrap();
+    assert!(used.charged(&charge(budget(), now), 0, 1).is_err());
+    assert!(used.charged(&charge(budget(), now), 10, 0).is_ok());
     let unbounded = Budget { per_hours: 24, ..Budget::default() };
-    let more = used.under(unbounded).booked(&booking(unbounded, now), 1000, 1000).unwrap();
+    let more = used.under(unbounded).charged(&charge(unbounded, now), 1000, 1000).unwrap();
     assert_eq!((more.used(BudgetAmount::Jobs, now), more.used(BudgetAmount::Plans, now)), (1000, 1002));
 }
 
 #[test]
-fn booking_under_terms_of_before_a_change_does_not_bring_them_back() {
+fn charge_under_terms_of_before_a_change_does_not_bring_them_back() {
     let now = Timestamp(HOUR);
     let unbounded = Budget { per_hours: 24, ..Budget::default() };
-    let used = Usage::default().booked(&booking(budget(), now), 1, 0).unwrap();
-    let late = used.under(unbounded).booked(&booking(budget(), now), 1, 0).unwrap();
+    let used = Usage::default().charged(&charge(budget(), now), 1, 0).unwrap();
+    let late = used.under(unbounded).charged(&charge(budget(), now), 1, 0).unwrap();
     assert_eq!(late.budget, unbounded);
-    assert!(late.booked(&booking(budget(), now), 1000, 0).is_ok());
+    assert!(late.charged(&charge(budget(), now), 1000, 0).is_ok());
 }
 
 /// Every window of 24 hours has at most the budget, whatever is asked for and when.
@@ -73,15 +73,15 @@ fn no_window_has_more_than_the_budget() {
     for _ in 0..20_000 {
         now += next(2 * HOUR);
         let jobs = 1 + next(6);
-        match book(&usage, jobs, now) {
-            Ok(booked) => {
-                usage = booked;
+        match charged(&usage, jobs, now) {
+            Ok(charged) => {
+                usage = charged;
                 accepted.push((now, jobs));
             }
             Err(refused) => {
                 let at = refused.next.unwrap();
-                assert!(at.0 > now && book(&usage, jobs, at.0 - 1).is_err());
-                assert!(book(&usage, jobs, at.0).is_ok(), "it fits when it was promised");
+                assert!(at.0 > now && charged(&usage, jobs, at.0 - 1).is_err());
+                assert!(charged(&usage, jobs, at.0).is_ok(), "it fits when it was promised");
             }
         }
         let start = now.saturating_sub(24 * HOUR);
@@ -95,13 +95,13 @@ fn no_window_has_more_than_the_budget() {
 
 #[test]
 fn hours_of_a_clock_that_was_ahead_come_back_after_a_window() {
-    let ahead = book(&Usage::default(), 10, 1000 * HOUR).unwrap();
+    let ahead = charged(&Usage::default(), 10, 1000 * HOUR).unwrap();
     let now = 5 * HOUR;
-    assert!(book(&ahead, 1, now).is_err());
+    assert!(charged(&ahead, 1, now).is_err());
     // The first change after the clock was set back moves the hours.
     let began = ahead.changed(RunChange::Began { bound: BOUND, at: Timestamp(now) });
-    assert!(book(&began, 1, now + 26 * HOUR - 1).is_err());
-    assert!(book(&began, 1, now + 26 * HOUR).is_ok());
+    assert!(charged(&began, 1, now + 26 * HOUR - 1).is_err());
+    assert!(charged(&began, 1, now + 26 * HOUR).is_ok());
 }
 
 fn running_budget() -> Budget {
@@ -115,7 +115,7 @@ fn running_budget() -> Budget {
 }
 
 #[test]
-fn claims_reserve_and_ends_settle() {
+fn claims_reserve_and_ends_charge_the_use() {
     let now = Timestamp(HOUR);
     let usage = Usage::default().under(running_budget());
     let began = RunChange::Began { bound: BOUND, at: now };

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use agenix_protocol::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Booking, Budget, RunBound, RunChange};
+use super::{Budget, RunBound, RunChange, SubmissionCharge};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -132,7 +132,7 @@ pub struct Usage {
     running: u64,
     /// Reservations of running jobs.
     reserved: RunBound,
-    /// Amounts by the hour since 1970 in which they were booked.
+    /// Amounts by the hour since 1970 in which they were charged.
     hours: BTreeMap<u64, HourUse>,
 }
 
@@ -144,8 +144,8 @@ impl Usage {
 
     /// Returns the used part of an amount at `now`, reservations included.
     pub fn used(&self, amount: BudgetAmount, now: Timestamp) -> u64 {
-        let booked = self.in_window(now).map(|(_, hour)| hour.of(amount));
-        booked.fold(self.held(amount), u64::saturating_add)
+        let charged = self.in_window(now).map(|(_, hour)| hour.of(amount));
+        charged.fold(self.held(amount), u64::saturating_add)
     }
 
     /// Returns the part of an amount that running jobs hold.
@@ -192,15 +192,15 @@ impl Usage {
         Err(Exhausted { amount, used, limit, wanted, next })
     }
 
-    /// Books `jobs` submitted jobs and `plans` submitted plans. The terms of the booking apply to a
-    /// use without terms. They never replace other terms, because a submission may have read its
+    /// Charges `jobs` submitted jobs and `plans` submitted plans. The terms of the charge apply to
+    /// a use without terms. They never replace other terms, because a submission may have read its
     /// terms before an admin changed them.
-    pub fn booked(&self, booking: &Booking, jobs: u64, plans: u64) -> Result<Self, Exhausted> {
+    pub fn charged(&self, charge: &SubmissionCharge, jobs: u64, plans: u64) -> Result<Self, Exhausted> {
         let has_terms = self.budget != Budget::default();
-        let mut next = self.clone().under(if has_terms { self.budget } else { booking.budget });
-        next.check(BudgetAmount::Jobs, jobs, booking.now)?;
-        next.check(BudgetAmount::Plans, plans, booking.now)?;
-        next.add(HourUse { jobs, plans, ..HourUse::default() }, booking.now);
+        let mut next = self.clone().under(if has_terms { self.budget } else { charge.budget });
+        next.check(BudgetAmount::Jobs, jobs, charge.now)?;
+        next.check(BudgetAmount::Plans, plans, charge.now)?;
+        next.add(HourUse { jobs, plans, ..HourUse::default() }, charge.now);
         Ok(next)
     }
 

@@ -142,7 +142,7 @@ impl Workflow {
     }
 
     /// Returns true if the workflow and its callbacks have ended.
-    pub fn is_settled(&self) -> bool {
+    pub fn has_all_ended(&self) -> bool {
         self.stage.is_ended() && self.all().all(|step| step.stage != StepState::Running)
     }
 }

@@ -171,7 +171,7 @@ fn workflow_resumes_at_a_retried_step() {
         &[("id4", StepObservation::Ended(Completed)), ("id6", StepObservation::Ended(Failed))],
         Timestamp(2000),
     );
-    assert_eq!((failed.stage, failed.is_settled()), (Failed, true));
+    assert_eq!((failed.stage, failed.has_all_ended()), (Failed, true));
     let again = failed.resumed("id6").unwrap().unwrap();
     assert_eq!((again.stage, again.ended_at, again.steps[1].stage), (Running, None, Running));
     assert_eq!(stages(&again), [Completed, Completed, Running, Waiting, Waiting]);
@@ -204,14 +204,14 @@ fn callbacks_are_not_submitted_again_after_a_resume() {
     let callbacks = format!(r#"{{"on_success":{STEP},"on_failure":{STEP},"on_complete":{STEP}}}"#);
     let batch = workflow(&format!(r#"{{"type":"batch","jobs":[{STEP},{STEP}],"callbacks":{callbacks}}}"#));
     let failed = ended(&batch, [("id2", Completed), ("id3", Failed)]);
-    let settled = ended(&failed, [("id5", Completed), ("id6", Failed)]);
-    assert_eq!(stages(&settled), [Completed, Failed, Waiting, Completed, Failed]);
-    let again = settled.resumed("id3").unwrap().unwrap();
+    let all_ended = ended(&failed, [("id5", Completed), ("id6", Failed)]);
+    assert_eq!(stages(&all_ended), [Completed, Failed, Waiting, Completed, Failed]);
+    let again = all_ended.resumed("id3").unwrap().unwrap();
     let well = again.moved(&[("id3", StepObservation::Ended(Completed))], Timestamp(2000));
     assert_eq!((well.stage, well.ended_at), (Completed, Some(Timestamp(2000))));
     assert_eq!(stages(&well), [Completed, Completed, Running, Completed, Failed], "on_success alone");
-    let called = settled.resumed("id6").unwrap().unwrap();
-    assert_eq!((called.stage, called.is_settled()), (Failed, false), "a callback changes nothing but itself");
+    let called = all_ended.resumed("id6").unwrap().unwrap();
+    assert_eq!((called.stage, called.has_all_ended()), (Failed, false), "a callback changes only itself");
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn chain_runs_step_by_step_and_stops_at_a_failure() {
     assert_eq!((broken.stage, stages(&broken)), (Failed, vec![Completed, Failed, Waiting]));
     let third = ended(&second, [("id3", Completed)]);
     let done = third.moved(&[("id4", StepObservation::Ended(Completed))], Timestamp(2000));
-    assert_eq!((done.stage, done.ended_at, done.is_settled()), (Completed, Some(Timestamp(2000)), true));
+    assert_eq!((done.stage, done.ended_at, done.has_all_ended()), (Completed, Some(Timestamp(2000)), true));
 }
 
 #[test]
@@ -252,15 +252,15 @@ fn batch_submits_callbacks_after_all_steps() {
         (well.stage, stages(&well)),
         (Completed, vec![Completed, Completed, Running, Waiting, Running])
     );
-    assert!(!well.is_settled(), "its callbacks may not have been submitted");
+    assert!(!well.has_all_ended(), "its callbacks may not have been submitted");
     let called =
         well.moved(&[("id4", StepObservation::Underway), ("id6", StepObservation::Ended(Completed))], NOW);
-    assert!(!called.is_settled(), "one of its callbacks is under way");
+    assert!(!called.has_all_ended(), "one of its callbacks is under way");
     let over = called.moved(&[("id4", StepObservation::Ended(Failed))], Timestamp(2000));
-    assert_eq!((over.is_settled(), over.stage, over.ended_at), (true, Completed, Some(NOW)));
+    assert_eq!((over.has_all_ended(), over.stage, over.ended_at), (true, Completed, Some(NOW)));
     assert_eq!(stages(&over), [Completed, Completed, Failed, Waiting, Completed]);
     let forgotten = called.moved(&[("id4", StepObservation::Nothing)], NOW);
-    assert!(forgotten.is_settled(), "nobody can see any more what became of it");
+    assert!(forgotten.has_all_ended(), "nobody can see any more what became of it");
     let failed = ended(&half, [("id3", Failed)]);
     assert_eq!((failed.stage, stages(&failed)), (Failed, vec![Completed, Failed, Waiting, Running, Running]));
 }
@@ -280,7 +280,7 @@ fn missing_job_failed_if_its_step_was_submitted() {
 fn cancelled_workflow_starts_no_step() {
     let chain = workflow(&format!(r#"{{"steps":[{STEP},{STEP}]}}"#));
     let off = chain.cancelled(NOW).unwrap();
-    assert_eq!((off.stage, stages(&off), off.is_settled()), (Cancelled, vec![Cancelled, Cancelled], true));
+    assert_eq!((off.stage, stages(&off), off.has_all_ended()), (Cancelled, vec![Cancelled, Cancelled], true));
     assert_eq!(stages(&ended(&off, [("id2", Completed)])), [Cancelled, Cancelled]);
     assert!(off.cancelled(NOW).is_err());
 }

@@ -17,7 +17,7 @@ const GROWTH_MB: f64 = 100.0;
 const QUIET: Duration = Duration::from_secs(10);
 const BUSY_SECS: f64 = 0.05;
 /// Time before the measurement, in which agq becomes idle.
-const SETTLE: Duration = Duration::from_secs(2);
+const UNTIL_IDLE: Duration = Duration::from_secs(2);
 
 pub(super) fn run(fixture: &LoadFixture, figures: &mut LoadFigures) -> anyhow::Result<()> {
     println!("\n{IDLE} connections that are silent, {BLOCKED} that wait in BRPOP");
@@ -26,7 +26,7 @@ pub(super) fn run(fixture: &LoadFixture, figures: &mut LoadFigures) -> anyhow::R
     let before = process_stats::resident_mb(pid);
     let idle = (0..IDLE).map(|_| fixture.connect()).collect::<io::Result<Vec<_>>>()?;
     let mut blocked = (0..BLOCKED).map(|n| wait(fixture, &key(n))).collect::<io::Result<Vec<_>>>()?;
-    pause(SETTLE);
+    pause(UNTIL_IDLE);
     let growth = process_stats::resident_mb(pid).zip(before).map(|(after, before)| after - before);
     figures.check_if_known("memory for all connections", growth, GROWTH_MB, "MB");
 

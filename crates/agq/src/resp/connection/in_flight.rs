@@ -31,7 +31,7 @@ impl InFlight {
     }
 
     /// Returns true if the reply is known and small, and has no effect on the connection.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn is_resolved(&self) -> bool {
         match self {
             Self::Done(Some(CommandOutcome { reply, effect: Effect::None, .. })) => match reply {
                 Reply::Bulk(bytes) => bytes.len() <= SMALL_REPLY,

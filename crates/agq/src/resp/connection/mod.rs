@@ -136,7 +136,7 @@ pub(crate) async fn serve(
         unanswered_bytes: 0,
         held: None,
         running: VecDeque::new(),
-        state: PipelineState::Settled,
+        state: PipelineState::Resolved,
         is_on_keys: false,
         is_quiet: false,
         throttled_until: None,

@@ -73,7 +73,7 @@ impl RespConnection {
     /// Resets the state when no command is in flight.
     fn refresh_state(&mut self) {
         if self.running.is_empty() {
-            self.state = PipelineState::Settled;
+            self.state = PipelineState::Resolved;
         }
     }
 
@@ -87,7 +87,7 @@ impl RespConnection {
             let Some(ready) = self.next_command() else { return has_started };
             let may_start = match ready.request.concurrency(ready.command) {
                 Concurrency::Write | Concurrency::Claim => self.keeps_order(&ready),
-                Concurrency::Read => self.state == PipelineState::Settled,
+                Concurrency::Read => self.state == PipelineState::Resolved,
                 Concurrency::Alone => self.running.is_empty(),
             };
             if !may_start {
@@ -103,7 +103,7 @@ impl RespConnection {
     /// keys separately has two orders. A client that sends writes of both kinds expects that an
     /// earlier write is done when a later one is.
     fn keeps_order(&self, ready: &ReadyCommand) -> bool {
-        self.state == PipelineState::Settled
+        self.state == PipelineState::Resolved
             || self.is_on_keys == is_on_keys(&ready.request)
             || !self.app.store.writes_keys_apart()
     }
@@ -154,7 +154,7 @@ impl RespConnection {
         }
         let running = match gate {
             SessionAction::Answer(reply) => InFlight::done(CommandOutcome::plain(reply)),
-            SessionAction::Settled(reply) => {
+            SessionAction::AfterWrites(reply) => {
                 self.state = PipelineState::Confirming;
                 InFlight::Pending(Box::pin(async move {
                     // A change that is being written is not published to a new subscriber. After
@@ -237,8 +237,8 @@ impl RespConnection {
     }
 
     fn push_reply_slot(&mut self, size: usize, running: InFlight) {
-        if !running.is_settled() {
-            self.state = self.state.unsettled();
+        if !running.is_resolved() {
+            self.state = self.state.unresolved();
         }
         self.running.push_back((size, running));
     }

@@ -2,14 +2,14 @@
 //!
 //! | State | In flight | Read | Write | Claim | Exclusive |
 //! |---|---|---|---|---|---|
-//! | `Settled`, empty | nothing | yes | yes | yes | yes |
-//! | `Settled` | small replies that are known | yes | yes | yes | no |
+//! | `Resolved`, empty | nothing | yes | yes | yes | yes |
+//! | `Resolved` | small replies that are known | yes | yes | yes | no |
 //! | `Pipelining` | writes, or large replies | no | in order | in order | no |
 //! | `Exclusive` | a last command that runs alone | no | no | no | no |
 //! | `Blocked` | a last command that waits for a job or an element | no | no | no | no |
 //! | `Confirming` | a subscription that is being confirmed | no | no | no | no |
 //!
-//! Every state returns to `Settled` when no command is in flight any more. "In order" means: in a
+//! Every state returns to `Resolved` when no command is in flight any more. "In order" means: in a
 //! store with one order for all writes always, otherwise only behind writes of the same kind
 //! (users' keys or records). Exclusive commands change the session, or have several steps.
 
@@ -19,7 +19,7 @@ use agenix_protocol::request::Concurrency;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PipelineState {
     /// All replies in flight are known and small.
-    Settled,
+    Resolved,
     /// A reply in flight is not known yet, or is large.
     Pipelining,
     /// The last command in flight runs alone: no command starts behind it.
@@ -51,14 +51,14 @@ impl PipelineState {
         if self.accepts_commands() { Self::Exclusive } else { self }
     }
 
-    /// Returns the state after a reply that is not settled has been added.
-    pub(crate) fn unsettled(self) -> Self {
-        if self == Self::Settled { Self::Pipelining } else { self }
+    /// Returns the state after a reply that is not resolved has been added.
+    pub(crate) fn unresolved(self) -> Self {
+        if self == Self::Resolved { Self::Pipelining } else { self }
     }
 
     /// Returns true if a command may start behind the commands in flight.
     pub(crate) fn accepts_commands(self) -> bool {
-        matches!(self, Self::Settled | Self::Pipelining)
+        matches!(self, Self::Resolved | Self::Pipelining)
     }
 }
 
@@ -70,9 +70,9 @@ mod tests {
 
     #[test]
     fn pipeline_accepts_commands_behind_reads_and_writes_only() {
-        let after = |concurrency, blocks| PipelineState::Settled.started(concurrency, blocks);
+        let after = |concurrency, blocks| PipelineState::Resolved.started(concurrency, blocks);
         assert!(after(Concurrency::Read, false).accepts_commands());
-        assert!(after(Concurrency::Write, false).unsettled().accepts_commands());
+        assert!(after(Concurrency::Write, false).unresolved().accepts_commands());
         assert!(!after(Concurrency::Claim, false).accepts_commands());
         assert!(!after(Concurrency::Alone, true).accepts_commands());
         assert!(!PipelineState::Pipelining.exclusive().accepts_commands());
@@ -80,9 +80,9 @@ mod tests {
 
     #[test]
     fn pipeline_is_blocked_only_while_a_blocking_command_waits() {
-        let blocked = PipelineState::Settled.started(Concurrency::Claim, true);
+        let blocked = PipelineState::Resolved.started(Concurrency::Claim, true);
         assert_eq!(blocked, PipelineState::Blocked);
-        assert_eq!((blocked.unsettled(), blocked.exclusive()), (blocked, blocked));
+        assert_eq!((blocked.unresolved(), blocked.exclusive()), (blocked, blocked));
         assert_eq!(blocked.answered_at_once(), PipelineState::Exclusive);
         assert_eq!(PipelineState::Confirming.answered_at_once(), PipelineState::Confirming);
     }

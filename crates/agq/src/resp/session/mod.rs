@@ -52,7 +52,7 @@ pub(crate) enum SessionAction {
     Answer(Reply),
     Delay(Reply, Duration),
     /// Send the reply when all submitted writes have been applied.
-    Settled(Reply),
+    AfterWrites(Reply),
     Quit(Reply),
     Pass(&'static Command, Request),
     /// Carry out the commands in one write.
@@ -201,7 +201,7 @@ impl RespSession {
     }
 
     fn subscribe(&mut self, by: SubscriptionKind, names: Vec<Bytes>) -> SessionAction {
-        SessionAction::Settled(self.subscriptions.subscribe(&self.app, by, names))
+        SessionAction::AfterWrites(self.subscriptions.subscribe(&self.app, by, names))
     }
 
     fn unsubscribe(&mut self, by: SubscriptionKind, names: Vec<Bytes>) -> SessionAction {

@@ -19,7 +19,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::{self, Action},
     action_bounds,
-    budget::Booking,
+    budget::SubmissionCharge,
     job::{JobParams, NewJob},
     rejection::Rejection,
 };
@@ -49,23 +49,23 @@ struct PendingSubmission {
 }
 
 /// Returns the number of jobs, and true if they are staged. The number is less than `count` if the
-/// action halts meanwhile, or if its plan is rejected. Idempotent. `booking` books all jobs with
-/// the first write, given the number of jobs of later ones. After that write, a failure of the
-/// store is no error, because the client must not submit the inputs again.
+/// action halts meanwhile, or if its plan is rejected. Idempotent. `charge` returns the charge of
+/// the first write for all jobs, given the number of jobs of later writes. After the first write, a
+/// failure of the store is no error, because the client must not submit the inputs again.
 pub(crate) async fn store(
     app: &AppState,
     action: Action,
     plan: &Plan,
     chunks: &[InputChunk],
     count: usize,
-    booking: impl FnOnce(u64) -> Option<Booking>,
+    charge: impl FnOnce(u64) -> Option<SubmissionCharge>,
 ) -> Result<(usize, bool)> {
     let of_plan = (&action.plan_id, &action.action_id);
     let owner = action.owner.as_ref();
     let is_staged = approvals::is_submission_staged(app, owner, of_plan, count as u64).await?;
     let first = begun(app, (&action, is_staged), plan, chunks)?;
     let later = (count as u64).saturating_sub(first.jobs.len() as u64);
-    let added = app.store.add_action(NewAction { booking: booking(later), ..first }).await??;
+    let added = app.store.add_action(NewAction { charge: charge(later), ..first }).await??;
     if added != AddOutcome::New {
         return Ok((stored_again(app, action, plan, chunks, count).await?, is_staged));
     }
@@ -139,7 +139,7 @@ fn begun(
         action: Action { is_open: true, ..action.clone() },
         documents,
         input_blobs: Vec::new(),
-        booking: None,
+        charge: None,
     })
 }
 
@@ -284,7 +284,7 @@ fn log_end(action_id: &ActionId, rejection: &Rejection) {
 async fn add_chunk(app: &AppState, action: &Action, plan: &Plan, chunk: &InputChunk) -> Result<u64> {
     let inputs = inputs_of(&chunk.json)?;
     let has_new = action::count_new(action, Some(chunk.place), inputs.len() as u64) > 0;
-    // The first write has booked all chunks, and has asked about their number.
+    // The first write has charged all chunks, and has asked about their number.
     let of_plan = (&action.plan_id, &action.action_id);
     let is_staged = has_new && approvals::is_staged(app, None, of_plan, 0).await?;
     let inputs = NewInputs { inputs, at: Some(chunk.place), is_staged };
@@ -307,7 +307,7 @@ pub(crate) async fn append(
     action: &Action,
     plan: &Plan,
     NewInputs { inputs, at, is_staged }: NewInputs,
-    booking: Option<Booking>,
+    charge: Option<SubmissionCharge>,
 ) -> Result<u64> {
     let now = app.clock.now();
     let terms = JobParams::of(action, plan, app.settings.job_timeout_ms, now);
@@ -319,7 +319,7 @@ pub(crate) async fn append(
         terms,
         now,
         action_id: action.action_id.clone(),
-        booking,
+        charge,
     };
     Ok(app.store.add_jobs(more).await??)
 }

@@ -151,7 +151,7 @@ pub(crate) async fn step_ended(app: &AppState, id: &str) -> Result<()> {
 /// stored workflow if it cannot be advanced at the moment.
 pub(crate) async fn observe_step(app: &AppState, id: &str) -> Result<Workflow> {
     let known = get(app, id).await?;
-    if known.is_settled() {
+    if known.has_all_ended() {
         return Ok(known);
     }
     if let Err(error) = advance(app, id).await {
@@ -171,8 +171,8 @@ pub(crate) async fn advance(app: &AppState, id: &str) -> Result<()> {
                 cancel_step(app, step).await?;
             }
         }
-        if known.is_settled() {
-            return settle(app, id).await;
+        if known.has_all_ended() {
+            return finalize(app, id).await;
         }
         let seen = observe(app, &known).await?;
         let seen: Vec<(&str, StepObservation)> = seen.iter().map(|(id, seen)| (id.as_str(), *seen)).collect();
@@ -291,14 +291,14 @@ async fn change_step(
     Ok(app.store.update_document(DocumentKind::Workflow, &workflow.id, Box::new(rule)).await??)
 }
 
-/// Removes a settled workflow from the list of running workflows, unless a retry has resumed the
-/// workflow meanwhile.
-async fn settle(app: &AppState, id: &str) -> Result<()> {
+/// Removes a workflow that has ended with its callbacks from the list of running workflows, unless
+/// a retry has resumed the workflow meanwhile.
+async fn finalize(app: &AppState, id: &str) -> Result<()> {
     app.unended_steps.set(id, 0);
     remove_running(app, id).await?;
     let Some(json) = app.store.document(DocumentKind::Workflow, id).await? else { return Ok(()) };
     let now = read(id, &json)?;
-    if now.is_settled() {
+    if now.has_all_ended() {
         Ok(())
     } else {
         put(app, DocumentKind::Running, id, now.created_at.0.to_string()).await
@@ -342,7 +342,7 @@ pub(crate) async fn forget_ended(app: &AppState, before: Timestamp) -> Result<()
     for (id, json) in documents(app).await? {
         let workflow = read(&id, &json)?;
         let is_old =
-            move |known: &Workflow| known.is_settled() && known.ended_at.is_some_and(|at| at < before);
+            move |known: &Workflow| known.has_all_ended() && known.ended_at.is_some_and(|at| at < before);
         if is_old(&workflow) {
             // The rule checks again, because a retry may have resumed the workflow meanwhile.
             let rule = move |known: Option<&str>| {

@@ -79,6 +79,7 @@ async fn change(app: &AppState, place: Option<&WorkflowPosition>, rule: StepRule
         Ok(next.map_or(DocumentChange::Keep, |next| DocumentChange::Put(to_json(&next))))
     };
     app.store.update_document(DocumentKind::Workflow, id, Box::new(rule)).await??;
-    // Until now the reaper may have seen the workflow as settled, and removed its entry.
+    // The reaper may have removed the entry of the workflow before this change, because the
+    // workflow had ended.
     mark().await
 }

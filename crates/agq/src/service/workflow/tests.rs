@@ -16,7 +16,7 @@ use agenix_rules::{
 };
 use bytes::Bytes;
 
-use super::{advance_all, cancel, get, observe_step, put, settle, submit, submit_steps};
+use super::{advance_all, cancel, finalize, get, observe_step, put, submit, submit_steps};
 use crate::{
     app::{AppState, Caller, Submitter},
     blobs::{BlobFile, directory::BlobDirectory},
@@ -100,9 +100,9 @@ async fn workflow_that_a_retry_has_resumed_stays_in_the_list_of_running_ones() {
     let dir = tempfile::tempdir().unwrap();
     let app = without_tasks(dir.path(), |_| {});
     let id = begin(&app, r#"{"steps":[{"type":"a","args":[]},{"type":"b","args":[]}]}"#).await;
-    assert!(!get(&app, &id).await.unwrap().is_settled());
-    // As if the workflow had been seen as settled, before a retry resumed it.
-    settle(&app, &id).await.unwrap();
+    assert!(!get(&app, &id).await.unwrap().has_all_ended());
+    // As if the reaper had seen that the workflow has ended, before a retry resumed the workflow.
+    finalize(&app, &id).await.unwrap();
     assert_eq!(app.store.documents(DocumentKind::Running).await.unwrap().len(), 1);
     drop(cancel(&app, &id).await.unwrap());
     assert!(app.store.documents(DocumentKind::Running).await.unwrap().is_empty());

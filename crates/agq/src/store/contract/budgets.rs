@@ -1,7 +1,7 @@
 //! Commands of a script on budgets.
 
 use agenix_protocol::{documents::to_json, ids::PlanId, time::Timestamp};
-use agenix_rules::budget::{Booking, Budget, BudgetAmount, JobBudget, Usage};
+use agenix_rules::budget::{Budget, BudgetAmount, JobBudget, SubmissionCharge, Usage};
 use tokio::runtime::Handle;
 
 use super::commands::{
@@ -13,11 +13,11 @@ use crate::store::{
 
 pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> CommandLines {
     Ok(Some(match name {
-        "book-plan" => {
+        "charge-plan" => {
             let (plan_id, now): (PlanId, _) = (id(args)?, at(args)?);
-            let (booking, _) = budget(args, now, 0)?.ok_or("whose budget?")?;
+            let (charge, _) = budget(args, now, 0)?.ok_or("whose budget?")?;
             let plan = StoredPlan::unsigned(plan_id, "{}".into(), now);
-            let plan = NewPlan { booking: Some(booking), ..plan.into() };
+            let plan = NewPlan { charge: Some(charge), ..plan.into() };
             show_ruled(store.add_plan(plan), added_plan)
         }
         "held-back" => held_back(store, at(args)?)?,
@@ -72,18 +72,18 @@ fn terms(args: &mut Args<'_>) -> ScriptResult<Budget> {
 }
 
 /// Parses `budget=alice jobs-max=10 plans-max=2 running-max=2 cpu-max=180 output-max=250 later=7`.
-/// Returns the booking, and the budget of its jobs.
+/// Returns the charge, and the budget of its jobs.
 pub(super) fn budget(
     args: &mut Args<'_>,
     now: Timestamp,
     timeout_ms: u64,
-) -> ScriptResult<Option<(Booking, JobBudget)>> {
+) -> ScriptResult<Option<(SubmissionCharge, JobBudget)>> {
     let Some(name) = args.take_key("budget").map(str::to_owned) else { return Ok(None) };
     let budget = terms(args)?;
     let of_job =
         JobBudget { name: name.clone(), bound: budget.run_bound(None, timeout_ms), ..JobBudget::default() };
     let later_jobs = number(args, "later")?.unwrap_or_default();
-    Ok(Some((Booking { name, budget, later_jobs, now }, of_job)))
+    Ok(Some((SubmissionCharge { name, budget, later_jobs, now }, of_job)))
 }
 
 fn shown(usage: &Usage, now: Timestamp) -> String {

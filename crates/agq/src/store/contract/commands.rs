@@ -71,7 +71,7 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Command
         "add-action" => add_action(store, args)?,
         "add-jobs" => add_jobs(store, args)?,
         "close" => close(store, &id(args)?),
-        "settle" => show(store.settle_halt(&id(args)?, at(args)?), ok),
+        "complete-halt" => show(store.complete_halt(&id(args)?, at(args)?), ok),
         "actions" => {
             let (labels, owner) = (labels(args)?, owner(args));
             show(store.actions(page(args)?, labels, owner), ids)
@@ -278,8 +278,8 @@ fn add_action(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let reads = blobs(args.take_key("reads"))?;
     let names = |job: &NewJob| Some((job.job_id.clone(), reads.clone())).filter(|_| !reads.is_empty());
     let input_blobs = jobs.iter().filter_map(names).collect();
-    let booking = budgets::budget(args, now, 0)?.map(|(booking, _)| booking);
-    let new = NewAction { action, needs: needs(args)?, terms, jobs, documents, input_blobs, booking };
+    let charge = budgets::budget(args, now, 0)?.map(|(charge, _)| charge);
+    let new = NewAction { action, needs: needs(args)?, terms, jobs, documents, input_blobs, charge };
     Ok(added(store, new))
 }
 
@@ -321,9 +321,9 @@ fn add_jobs(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let (place, first) = (number(args, "place")?.unwrap_or(0), number(args, "first")?.unwrap_or(0));
     let jobs = new_jobs(&action_id, place, first, number(args, "jobs")?.unwrap_or(1))?;
     let (at, now) = (number(args, "from")?, at(args)?);
-    let booking = budgets::budget(args, now, 0)?.map(|(booking, _)| booking);
+    let charge = budgets::budget(args, now, 0)?.map(|(charge, _)| charge);
     let terms = JobParams::default();
-    let more = AppendJobs { action_id, at, needs: needs(args)?, terms, jobs, now, booking };
+    let more = AppendJobs { action_id, at, needs: needs(args)?, terms, jobs, now, charge };
     Ok(show_ruled(store.add_jobs(more), |total| vec![format!("total {total}")]))
 }
 

@@ -103,7 +103,7 @@ fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
         ..Ojs::of("t")
     };
     let timeout_ms = number(args, "timeout")?.unwrap_or_default();
-    let (booking, of_job) = budgets::budget(args, now, timeout_ms)?.unzip();
+    let (charge, of_job) = budgets::budget(args, now, timeout_ms)?.unzip();
     let ojs = Ojs { budget: of_job.clone().map(Box::new), ..ojs };
     let max_retries = number::<u32>(args, "attempts")?.unwrap_or(1).saturating_sub(1);
     let own = Arc::new(JobOverrides {
@@ -127,7 +127,7 @@ fn submit(store: &dyn Store, args: &mut Args<'_>) -> Answer {
     let jobs = (0..count).map(new_job).collect::<Result<_, _>>()?;
     let mut action = Action::new(action_id, plan_id, now);
     action.wishes.scheduling.inputs_hash = args.take_key("hash").map(str::to_owned);
-    Ok(added(store, NewAction { booking, ..NewAction::new(action, jobs) }))
+    Ok(added(store, NewAction { charge, ..NewAction::new(action, jobs) }))
 }
 
 fn report(store: &dyn Store, name: &str, args: &mut Args<'_>) -> Answer {

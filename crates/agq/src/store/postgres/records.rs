@@ -91,9 +91,9 @@ impl JobStore for PostgresStore {
         self.write_on(subject, AckLevel::Durable, move |batch| batch.decide_action(&action_id, &rule))
     }
 
-    fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> StoreFuture<()> {
+    fn complete_halt(&self, action_id: &ActionId, now: Timestamp) -> StoreFuture<()> {
         let action_id = action_id.clone();
-        self.write(AckLevel::Durable, move |batch| batch.settle_halt(&action_id, now))
+        self.write(AckLevel::Durable, move |batch| batch.complete_halt(&action_id, now))
     }
 
     fn actions(

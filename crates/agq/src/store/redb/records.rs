@@ -74,9 +74,9 @@ impl JobStore for RedbStore {
         self.write(AckLevel::Durable, move |txn| txn.decide_action(&action_id, &rule))
     }
 
-    fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> StoreFuture<()> {
+    fn complete_halt(&self, action_id: &ActionId, now: Timestamp) -> StoreFuture<()> {
         let action_id = action_id.clone();
-        self.write(AckLevel::Durable, move |txn| txn.settle_halt(&action_id, now))
+        self.write(AckLevel::Durable, move |txn| txn.complete_halt(&action_id, now))
     }
 
     fn actions(

@@ -47,9 +47,9 @@ impl TestStore {
     }
 
     /// Returns when all earlier requests have been handled.
-    async fn settled(&self) {
-        self.run(&["RPUSH settled v"]).await;
-        taken(self.wait("BRPOP settled 0")).await;
+    async fn wait_until_handled(&self) {
+        self.run(&["RPUSH handled v"]).await;
+        taken(self.wait("BRPOP handled 0")).await;
     }
 
     async fn run(&self, lines: &[&str]) -> Vec<Reply> {
@@ -119,7 +119,7 @@ async fn list_move_is_atomic_and_survives_a_lost_reply() {
 async fn wrong_type_fails_new_pops_and_is_ignored_by_waiters() {
     let app = TestStore::new();
     let mut waits = app.wait("BRPOP l 0");
-    app.settled().await;
+    app.wait_until_handled().await;
     app.run(&["RPUSH l gone", "DEL l", "SET l text"]).await;
     let refused = app.wait("BRPOP l 0").await.unwrap().unwrap().unwrap_err();
     assert_eq!(refused, Rejection::WrongType);

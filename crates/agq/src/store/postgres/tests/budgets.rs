@@ -8,7 +8,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::Action,
-    budget::{Booking, Budget, BudgetAmount, JobBudget, Usage},
+    budget::{Budget, BudgetAmount, JobBudget, SubmissionCharge, Usage},
     job::{self, Job, NewJob, Reporter},
     rejection::Rejection,
 };
@@ -56,7 +56,7 @@ async fn count(node: &PostgresStore, sql: &'static str) -> i64 {
     }
 }
 
-fn booked_job(job_id: &str, limit: Option<&str>) -> NewJob {
+fn job_with_budget(job_id: &str, limit: Option<&str>) -> NewJob {
     let mut job = own(job_id, None, limit);
     let own = Arc::make_mut(job.own.as_mut().unwrap());
     own.needs.budget = Some("alice".into());
@@ -72,10 +72,10 @@ fn booked_job(job_id: &str, limit: Option<&str>) -> NewJob {
 fn submission(action_id: &str, count: usize) -> NewAction {
     // Every other action has a limit, too, so that transactions lock limits and budgets.
     let limit = count.is_multiple_of(2).then_some("l");
-    let jobs = (0..count).map(|n| booked_job(&format!("{action_id}-{n}"), limit)).collect();
+    let jobs = (0..count).map(|n| job_with_budget(&format!("{action_id}-{n}"), limit)).collect();
     let action = Action::new(ActionId::new(action_id).unwrap(), PlanId::new("p").unwrap(), NOW);
-    let booking = Some(Booking { name: "alice".into(), budget: BUDGET, later_jobs: 0, now: NOW });
-    NewAction { booking, ..NewAction::new(action, jobs) }
+    let charge = Some(SubmissionCharge { name: "alice".into(), budget: BUDGET, later_jobs: 0, now: NOW });
+    NewAction { charge, ..NewAction::new(action, jobs) }
 }
 
 async fn add(node: &PostgresStore, action_id: &str, count: usize) -> RuleResult<AddOutcome> {
@@ -199,5 +199,5 @@ async fn check(nodes: &[Arc<PostgresStore>], done: &[(u64, u64)]) {
     let usage = usage(&nodes[0]).await;
     let used = |amount| usage.used(amount, Timestamp(NOW.0));
     assert_eq!((used(BudgetAmount::Jobs), used(BudgetAmount::Running)), (JOBS, 0));
-    assert_eq!(used(BudgetAmount::CpuMs), reported, "what is booked was reported");
+    assert_eq!(used(BudgetAmount::CpuMs), reported, "the charges equal the reported figures");
 }

@@ -45,20 +45,20 @@ const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.jobs WHERE action_id 
 
 impl PgTxn<'_> {
     pub(crate) fn add_plan(&mut self, new: &NewPlan) -> Result<RuleResult<bool>> {
-        let NewPlan { record, booking, approval } = new;
-        if booking.is_some() {
+        let NewPlan { record, charge, approval } = new;
+        if charge.is_some() {
             let sql = "SELECT FROM agq.plans WHERE plan_id = $1";
             if self.session.row(query(sql).bind(record.plan_id.as_str()))?.is_some() {
                 return Ok(Ok(false));
             }
-            accepted!(self.book(booking.as_ref(), 0, 1)?);
+            accepted!(self.charge_submission(charge.as_ref(), 0, 1)?);
         }
         let is_new = self.insert_plan(record)?;
         if is_new {
             self.change_document(DocumentKind::Approval, record.plan_id.as_str(), approval)?;
-        } else if booking.is_some() {
-            // Another node has added the plan since the look. The retry finds the plan, and books
-            // nothing.
+        } else if charge.is_some() {
+            // Another node has added the plan after the query. The retry finds the plan, and
+            // charges nothing.
             return Err(Error::RowNotFound);
         }
         Ok(Ok(is_new))
@@ -162,7 +162,7 @@ impl PgTxn<'_> {
             return Ok(Err(Rejection::PlanNotFound(action.plan_id.clone())));
         }
         let jobs = &more.jobs[known..];
-        accepted!(self.book(more.booking.as_ref(), jobs.len(), 0)?);
+        accepted!(self.charge_submission(more.charge.as_ref(), jobs.len(), 0)?);
         self.append(&action, &more.needs, &more.terms, jobs, more.now).map(Ok)
     }
 

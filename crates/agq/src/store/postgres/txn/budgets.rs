@@ -1,4 +1,4 @@
-//! Budgets in a write transaction: bookings of submissions, and the begins and ends of runs.
+//! Budgets in a write transaction: charges of submissions, and the begins and ends of runs.
 //!
 //! Budgets are locked after limits. A transaction that holds budgets never waits for limits.
 
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::{
-    budget::{Booking, JobBudget, RunBound, RunChange, Usage},
+    budget::{JobBudget, RunBound, RunChange, SubmissionCharge, Usage},
     job::{self, Job},
 };
 use sqlx::{Error, Result};
@@ -113,31 +113,31 @@ impl LockedBudgets {
     }
 
     /// Counts the changes of runs that are not counted yet.
-    pub(crate) fn settle(&mut self, session: &DatabaseSession) -> Result<()> {
+    pub(crate) fn count_runs(&mut self, session: &DatabaseSession) -> Result<()> {
         self.lock_with_uncounted(session, std::iter::empty())
     }
 
     /// Moves the changed budgets to `writes`.
     pub(crate) fn write(&mut self, session: &DatabaseSession, writes: &mut DocumentWrites) -> Result<()> {
-        self.settle(session)?;
+        self.count_runs(session)?;
         self.rows.take_changed(writes);
         Ok(())
     }
 }
 
 impl PgTxn<'_> {
-    /// Books `jobs` new jobs and `plans` new plans, if the submission has a budget.
-    pub(crate) fn book(
+    /// Charges `jobs` new jobs and `plans` new plans to the budget of a submission that has one.
+    pub(crate) fn charge_submission(
         &mut self,
-        booking: Option<&Booking>,
+        charge: Option<&SubmissionCharge>,
         jobs: usize,
         plans: u64,
     ) -> Result<RuleResult<()>> {
-        let Some(booking) = booking else { return Ok(Ok(())) };
-        self.budgets.lock_with_uncounted(self.session, std::iter::once(booking.name.clone()))?;
-        let usage = self.budgets.rows.get(&booking.name).ok_or(Error::RowNotFound)?;
-        let booked = accepted!(decisions::booked(usage, booking, jobs, plans));
-        self.budgets.rows.change(&booking.name, |_| booked);
+        let Some(charge) = charge else { return Ok(Ok(())) };
+        self.budgets.lock_with_uncounted(self.session, std::iter::once(charge.name.clone()))?;
+        let usage = self.budgets.rows.get(&charge.name).ok_or(Error::RowNotFound)?;
+        let charged = accepted!(decisions::charged(usage, charge, jobs, plans));
+        self.budgets.rows.change(&charge.name, |_| charged);
         Ok(Ok(()))
     }
 }

@@ -164,7 +164,7 @@ impl PgTxn<'_> {
         Ok(CheckedJobs { compared, jobs })
     }
 
-    /// Decides about an action, books its jobs, and cancels the jobs that they replace.
+    /// Decides about an action, charges its jobs, and cancels the jobs that they replace.
     fn admit(
         &mut self,
         new: &NewAction,
@@ -194,7 +194,7 @@ impl PgTxn<'_> {
             return Ok(Ok(Admission::Stands(stands)));
         }
         if !jobs.is_empty() {
-            accepted!(self.book(new.booking.as_ref(), jobs.len(), 0)?);
+            accepted!(self.charge_submission(new.charge.as_ref(), jobs.len(), 0)?);
         }
         for before in &replaced {
             if let Ok(RuleOutcome::Changed(job)) = job::cancelled(before, now) {
@@ -210,7 +210,7 @@ impl PgTxn<'_> {
             jobs,
             documents: new.documents.iter().cloned().chain(unique).collect(),
             input_blobs,
-            booking: None,
+            charge: None,
         };
         Ok(Ok(Admission::Adds(Box::new(rest), stands)))
     }

@@ -30,7 +30,7 @@ impl<'n> Checks<'n> {
 
 /// Returns true if existing records decide whether all jobs may be added.
 pub(crate) fn is_checked(new: &NewAction) -> bool {
-    if !new.input_blobs.is_empty() || new.booking.is_some() {
+    if !new.input_blobs.is_empty() || new.charge.is_some() {
         return true;
     }
     new.jobs

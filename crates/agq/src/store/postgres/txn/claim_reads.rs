@@ -65,7 +65,7 @@ impl PgTxn<'_> {
         }
         let limits = lanes.iter().filter_map(|lane| self.lanes.limit_of(*lane)).map(str::to_owned).collect();
         self.limits.lock_free(self.session, limits)?;
-        self.budgets.settle(self.session)?;
+        self.budgets.count_runs(self.session)?;
         let budgets = lanes.iter().filter_map(|lane| self.lanes.budget_of(*lane)).map(str::to_owned);
         self.budgets.lock_free(self.session, budgets.collect())?;
         let mut open = Vec::new();

@@ -75,12 +75,12 @@ impl PgTxn<'_> {
         Ok(job_counts)
     }
 
-    pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<()> {
+    pub(crate) fn complete_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<()> {
         let row =
             self.session.row(query(crate::store::postgres::queries::ACTION).bind(action_id.as_str()))?;
         let found = row.as_ref().map(action_of).transpose()?;
         if found.is_none_or(|(action, counts)| {
-            halt::remaining_work(&action, &counts, now) == RemainingWork::Settled
+            halt::remaining_work(&action, &counts, now) == RemainingWork::Nothing
         }) {
             let ids = vec![action_id.as_str()];
             self.session.run(query(DISARM).bind(DocumentKind::Halted.as_str()).bind(ids))?;

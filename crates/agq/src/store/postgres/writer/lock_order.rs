@@ -27,11 +27,11 @@ use crate::store::{
 };
 
 impl PgTxn<'_> {
-    /// Locks the limits that new jobs change, and the budgets in which new jobs are booked.
+    /// Locks the limits that new jobs change, and the budgets to which new jobs are charged.
     pub(crate) fn lock_bounds(&mut self, writes: &[PgWrite]) -> Result<()> {
         self.lock_changed_limits(new_actions(writes).flat_map(|new| &new.jobs))?;
         let names: Vec<String> =
-            new_actions(writes).filter_map(|new| Some(new.booking.as_ref()?.name.clone())).collect();
+            new_actions(writes).filter_map(|new| Some(new.charge.as_ref()?.name.clone())).collect();
         if names.is_empty() {
             return Ok(());
         }

@@ -35,7 +35,7 @@ impl WriteTxn<'_> {
         if self.tables.plans.get(plan_id)?.is_some() {
             return Ok(Ok(false));
         }
-        accepted!(self.book(new.booking.as_ref(), 0, 1)?);
+        accepted!(self.charge_submission(new.charge.as_ref(), 0, 1)?);
         self.tables.plans.insert(plan_id, encode(&new.record)?.as_slice());
         self.change_document(DocumentKind::Approval, plan_id, &new.approval);
         Ok(Ok(true))
@@ -80,7 +80,7 @@ impl WriteTxn<'_> {
             new.jobs.iter().filter(|job| admitted.adds(&job.job_id)).cloned().collect()
         };
         if !jobs.is_empty() {
-            accepted!(self.book(new.booking.as_ref(), jobs.len(), 0)?);
+            accepted!(self.charge_submission(new.charge.as_ref(), jobs.len(), 0)?);
         }
         for before in &admitted.replaced {
             if let Ok(RuleOutcome::Changed(job)) = job::cancelled(before, now) {
@@ -119,7 +119,7 @@ impl WriteTxn<'_> {
             return Ok(Err(Rejection::PlanNotFound(action.plan_id.clone())));
         }
         let jobs = &more.jobs[known..];
-        accepted!(self.book(more.booking.as_ref(), jobs.len(), 0)?);
+        accepted!(self.charge_submission(more.charge.as_ref(), jobs.len(), 0)?);
         self.append(&action, &more.needs, &more.terms, jobs, more.now).map(Ok)
     }
 

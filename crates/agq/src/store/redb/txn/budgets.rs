@@ -1,8 +1,8 @@
-//! Budgets in a write transaction: bookings of submissions, and the begins and ends of runs.
+//! Budgets in a write transaction: charges of submissions, and the begins and ends of runs.
 
 use agenix_protocol::{documents::to_json, time::Timestamp};
 use agenix_rules::{
-    budget::{Booking, RunChange, Usage},
+    budget::{RunChange, SubmissionCharge, Usage},
     job::{self, Job},
 };
 use redb::Error;
@@ -15,16 +15,16 @@ use crate::store::{
 };
 
 impl WriteTxn<'_> {
-    /// Books `jobs` new jobs and `plans` new plans, if the submission has a budget.
-    pub(crate) fn book(
+    /// Charges `jobs` new jobs and `plans` new plans to the budget of a submission that has one.
+    pub(crate) fn charge_submission(
         &mut self,
-        booking: Option<&Booking>,
+        charge: Option<&SubmissionCharge>,
         jobs: usize,
         plans: u64,
     ) -> Result<RuleResult<()>> {
-        let Some(booking) = booking else { return Ok(Ok(())) };
-        let usage = accepted!(decisions::booked(&self.usage(&booking.name)?, booking, jobs, plans));
-        self.put_usage(&booking.name, &usage);
+        let Some(charge) = charge else { return Ok(Ok(())) };
+        let usage = accepted!(decisions::charged(&self.usage(&charge.name)?, charge, jobs, plans));
+        self.put_usage(&charge.name, &usage);
         Ok(Ok(()))
     }
 
@@ -45,7 +45,7 @@ impl WriteTxn<'_> {
     }
 
     /// Counts the begin or the end of a run of a job that has a budget.
-    pub(crate) fn charge(&mut self, before: Option<&Job>, job: &Job) -> Result<()> {
+    pub(crate) fn charge_run(&mut self, before: Option<&Job>, job: &Job) -> Result<()> {
         let Some((name, change)) = job::run_change(before, job) else { return Ok(()) };
         let usage = self.usage(name)?.changed(change);
         self.put_usage(name, &usage);

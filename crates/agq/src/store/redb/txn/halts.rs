@@ -64,18 +64,18 @@ impl WriteTxn<'_> {
         is_enough
     }
 
-    pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<()> {
+    pub(crate) fn complete_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<()> {
         let action = self.action(action_id)?;
         let counts = self.counts(action_id)?;
         if action
-            .is_none_or(|action| halt::remaining_work(&action, &counts, now) == halt::RemainingWork::Settled)
+            .is_none_or(|action| halt::remaining_work(&action, &counts, now) == halt::RemainingWork::Nothing)
         {
             self.forget_halt(action_id.as_str());
         }
         Ok(())
     }
 
-    /// Removes halt policy and halted mark of an action that is removed or settled.
+    /// Removes halt policy and halted mark of an action that is removed, or whose halt is complete.
     pub(crate) fn forget_halt(&mut self, id: &str) {
         self.disarm(id);
         if self.cache.halted.remove(id) {

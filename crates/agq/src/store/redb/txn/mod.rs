@@ -149,7 +149,7 @@ impl<'t> WriteTxn<'t> {
         }
         self.leave_limit(before, job)?;
         self.count_quantities(before, job);
-        self.charge(before, job)?;
+        self.charge_run(before, job)?;
         let load = i64::from(!job.is_ended()) - i64::from(before.is_some_and(|before| !before.is_ended()));
         if load != 0 {
             *self.changed_loads.entry(job.plan_id.clone()).or_default() += load;

@@ -74,7 +74,7 @@ async fn add_action(store: &RedbStore, id: &str, count: usize, queue: &str, run_
     let job = |n| NewJob { job_id: format!("{id}-{n}").parse().unwrap(), input: "{}".into(), own: None };
     let jobs = (0..count).map(job).collect();
     let (needs, documents, input_blobs) = (Needs::default(), Vec::new(), Vec::new());
-    let new = NewAction { action, needs, terms, jobs, documents, input_blobs, booking: None };
+    let new = NewAction { action, needs, terms, jobs, documents, input_blobs, charge: None };
     store.add_action(new).await.unwrap().unwrap();
 }
 

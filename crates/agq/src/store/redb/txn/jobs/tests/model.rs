@@ -8,7 +8,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::Action,
-    budget::{Booking, Budget, JobBudget, Usage},
+    budget::{Budget, JobBudget, SubmissionCharge, Usage},
     capability::{ClaimantCapabilities, Needs},
     job::{self, JobOverrides, JobParams, JobState, NewJob, Ojs, ReportedFailure, Reporter},
     limit::{Limit, LimitTerms},
@@ -249,8 +249,8 @@ impl Model {
         };
         let jobs: Vec<_> = (0..of.jobs).map(new_job).collect();
         self.jobs.extend(jobs.iter().map(|job| job.job_id.clone()));
-        let booking = name.map(|name| Booking { name, budget, later_jobs: 0, now: self.now });
-        let new = NewAction { booking, ..NewAction::new(action, jobs) };
+        let charge = name.map(|name| SubmissionCharge { name, budget, later_jobs: 0, now: self.now });
+        let new = NewAction { charge, ..NewAction::new(action, jobs) };
         self.write(|txn| txn.add_action(&new).unwrap().unwrap());
     }
 
