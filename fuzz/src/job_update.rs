@@ -65,7 +65,7 @@ fn check(job: &Job, next: &Job) {
     assert!(next.error.as_ref().is_none_or(|error| error.len() <= MAX_ERROR_BYTES), "{next:?}");
 }
 
-/// The answer may have been lost: the worker says it again.
+/// The answer may have been lost, so the worker repeats the report.
 fn check_repeated(next: &Job, update: &JobUpdate, exit_code: Option<i32>) {
     match updated(next, update, HOLDER, exit_code, NOW, 0.5) {
         Ok(RuleOutcome::Changed(twice)) => assert_eq!(*twice, *next),

@@ -1,7 +1,7 @@
 //! Fuzz targets. A target takes any bytes, and panics if a property does not hold.
 //!
-//! The targets stand here once. `cargo fuzz` looks for bytes that break them (`cargo-fuzz/`), and a
-//! test runs them over the corpus and over mutations of it, the same ones every time
+//! The targets stand here once. `cargo fuzz` searches for bytes that break them (`cargo-fuzz/`),
+//! and a test runs them over the corpus and over mutations of it, the same ones every time
 //! (`tests/corpus.rs`).
 
 #![forbid(unsafe_code)]
@@ -34,10 +34,10 @@ pub use self::{
 /// A property of any bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct FuzzTarget {
-    /// Its name: that of its corpus, and what `cargo fuzz run` calls it by.
+    /// Name of the target and of its corpus, which `cargo fuzz run` takes.
     pub name: &'static str,
-    /// Panics where the property does not hold of these bytes. Says whether something in them was
-    /// accepted.
+    /// Panics where the property does not hold of these bytes. Returns true if something in them
+    /// was accepted.
     pub run: fn(&[u8]) -> bool,
 }
 

@@ -6,7 +6,7 @@ use tokio_util::codec::Decoder;
 
 use crate::check_refusal;
 
-/// Commands as they come over a connection: lines for people, or arrays.
+/// Commands in the bytes of a connection: inline commands, or arrays.
 pub fn request_parser(data: &[u8]) -> bool {
     let mut decoder = CommandDecoder::new(&Limits::default());
     let mut bytes = BytesMut::from(data);

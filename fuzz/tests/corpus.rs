@@ -1,4 +1,4 @@
-//! Every target over its corpus, and over mutations of it that are the same ones in every run.
+//! Runs every target on its corpus, and on mutations of the corpus that are the same in every run.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its corpus fails")]
 
@@ -17,7 +17,7 @@ fn corpus(target: &FuzzTarget) -> Vec<Vec<u8>> {
     files.iter().map(|file| fs::read(file).unwrap()).collect()
 }
 
-/// Runs a target; where it panics, says on which bytes.
+/// Runs a target, and names the bytes on which the target panics.
 fn run(target: &FuzzTarget, bytes: &[u8]) -> bool {
     let ran = catch_unwind(|| (target.run)(bytes));
     ran.unwrap_or_else(|_| panic!("{} fails on b\"{}\"", target.name, bytes.escape_ascii()))
@@ -84,7 +84,7 @@ const EDGES: [&str; 12] = [
     "9999-12-31T23:59:59-23:59",
 ];
 
-/// A part of so many bytes, most often a short one.
+/// Returns the bounds of a random part of `length` bytes, mostly of a short part.
 fn range(length: usize, random: &mut Rng) -> (usize, usize) {
     let from = random.usize(0..=length);
     let most = if random.bool() { 8 } else { length };

@@ -76,7 +76,7 @@ impl Lab {
         self.database.is_some()
     }
 
-    /// Creates a lab whose agq store their data in files, whatever `AGENIX_STORE` says.
+    /// Creates a lab whose agq store their data in files, regardless of `AGENIX_STORE`.
     pub fn on_files() -> Self {
         Self { database: None, ..Self::new() }
     }

@@ -274,7 +274,7 @@ fn client(bin: &Path, socket: &Path, program: &str) -> Command {
     command
 }
 
-/// Runs a command to its end. Panics with its stderr if the command fails.
+/// Runs a command to its end. Panics with the stderr of the command if the command fails.
 fn succeed(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?} cannot be started: {error}"));
     let complaint = String::from_utf8_lossy(&output.stderr);

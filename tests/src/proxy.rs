@@ -47,7 +47,7 @@ struct Link {
     client: TcpStream,
     server: TcpStream,
     left: Mutex<Option<usize>>,
-    /// True if the proxy forwards no bytes any more, and tells neither side.
+    /// True if the proxy silently drops all bytes.
     is_stranded: AtomicBool,
 }
 

@@ -88,7 +88,7 @@ fn static_programs(report: &mut RunReport, target: &str) -> anyhow::Result<PathB
             built.join(target).join("release")
         }
     };
-    // cargo-deb looks for programs in the directory `TARGET/release`.
+    // cargo-deb searches for programs in the directory `TARGET/release`.
     let shipped = binaries::target()?.join("shipped").join(target).join("release");
     symbols::split(&bin, &shipped)?;
     for program in PROGRAMS {

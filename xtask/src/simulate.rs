@@ -108,9 +108,9 @@ fn simulate(command_name: &str, args: &[String]) -> anyhow::Result<()> {
     must(command(&program)?.arg(command_name).args(args))
 }
 
-/// Returns the command that runs a simulation. The output of the simulation goes to stdout. Its
-/// stderr is a full device, because the log of agq has to fail, and so has the report of that
-/// failure.
+/// Returns the command that runs a simulation. The output of the simulation goes to stdout. The
+/// stderr of the simulation is a full device, because the log of agq has to fail, and so has the
+/// report of that failure.
 pub(crate) fn command(program: &Path) -> anyhow::Result<Command> {
     let mut command = Command::new(program);
     command.stderr(File::options().write(true).open("/dev/full").context("there is no /dev/full")?);

@@ -103,7 +103,7 @@ fn faults_of(path: &str, text: &str) -> Vec<String> {
     faults
 }
 
-/// The pages that docs/SUMMARY.md, the book's contents, does not name.
+/// Returns the pages that docs/SUMMARY.md, the table of contents of mdBook, does not name.
 fn not_in_the_book(files: &[(String, String)]) -> Vec<String> {
     const SUMMARY: &str = "docs/SUMMARY.md";
     let contents = files.iter().find(|(path, _)| path == SUMMARY).map_or("", |(_, text)| text);

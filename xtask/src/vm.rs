@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::e2e::{EndToEndTests, IN_VM};
 
 /// Name in the report for machines that cannot start a virtual machine.
-const WHAT: &str = "tests in a virtual machine";
+const SUBJECT: &str = "tests in a virtual machine";
 /// Exit code of the script if the virtual machine does not start the tests.
 const NOT_STARTED: i32 = 3;
 /// File server for virtual machines, of the Debian package qemu-system-common.
@@ -38,7 +38,7 @@ pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
 /// Runs tests in a virtual machine, if one can start.
 pub(crate) fn test(report: &mut RunReport, tests: EndToEndTests<'_>) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
-        report.skip(WHAT, "only root can give its files to a virtual machine");
+        report.skip(SUBJECT, "only root can give its files to a virtual machine");
         return Ok(());
     }
     let has_all = tools::debian_program(report, "qemu-system-x86_64", "qemu-system-x86")
@@ -47,7 +47,7 @@ pub(crate) fn test(report: &mut RunReport, tests: EndToEndTests<'_>) -> anyhow::
         return Ok(());
     }
     if !Path::new(FILE_SERVER).exists() {
-        report.skip(WHAT, &format!("there is no {FILE_SERVER}"));
+        report.skip(SUBJECT, &format!("there is no {FILE_SERVER}"));
         return Ok(());
     }
     let scripts = root().join("packaging/vm-test");
@@ -55,7 +55,7 @@ pub(crate) fn test(report: &mut RunReport, tests: EndToEndTests<'_>) -> anyhow::
     if !kernel.join("vmlinuz").exists()
         && let Err(error) = must(Command::new(scripts.join("kernel")).arg(&kernel))
     {
-        report.skip(WHAT, &format!("there is no kernel for it: {error:#}"));
+        report.skip(SUBJECT, &format!("there is no kernel for it: {error:#}"));
         return Ok(());
     }
     let program = kernel.join("program");
@@ -65,7 +65,7 @@ pub(crate) fn test(report: &mut RunReport, tests: EndToEndTests<'_>) -> anyhow::
     match status.code() {
         Some(0) => Ok(()),
         Some(NOT_STARTED) => {
-            report.skip(WHAT, "the virtual machine did not start; see its output above");
+            report.skip(SUBJECT, "the virtual machine did not start; see its output above");
             Ok(())
         }
         _ => bail!("the tests in the virtual machine have failed: {status}"),

@@ -168,7 +168,7 @@ mod tests {
 
     use super::{Clock, TimeSource};
 
-    /// Clock that stands still, or goes back.
+    /// Clock that does not advance, or is set back.
     struct Stuck(std::sync::atomic::AtomicU64);
 
     impl TimeSource for Stuck {

@@ -104,7 +104,7 @@ impl ServiceSettings {
 pub(crate) struct ListenAddresses {
     pub(crate) tcp: Option<SocketAddr>,
     pub(crate) socket: Option<PathBuf>,
-    /// Certificates. If they are given, connections over TCP use TLS, those for HTTP too.
+    /// Certificates. With certificates, connections over TCP use TLS, and so do those for HTTP.
     pub(crate) tls: Option<TlsFiles>,
     /// Address for HTTP.
     pub(crate) http: Option<SocketAddr>,

@@ -15,7 +15,6 @@ use crate::exec::{
     secrets::SecretTable,
 };
 
-/// File of `--config`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ConfigFile {
@@ -28,14 +27,12 @@ pub(crate) struct ConfigFile {
     provenance: Option<ProvenanceTable>,
 }
 
-/// Table `[provenance]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProvenanceTable {
     key: PathBuf,
 }
 
-/// Table `[trust]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TrustConfigTable {
@@ -44,7 +41,6 @@ struct TrustConfigTable {
     serials: Option<PathBuf>,
 }
 
-/// Table `[policy]`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct PolicyTable {

@@ -10,7 +10,6 @@ use crate::{
     sandbox_check,
 };
 
-/// Runs `command`, and returns its exit code.
 pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Completions { shell } => {

@@ -60,7 +60,8 @@ pub(crate) enum CliError {
     /// The user interrupted a map, and the map has ended.
     #[error("ended before all jobs were done")]
     Interrupted,
-    /// The command of `agx run` failed. `why` is `None` if its own output and code tell enough.
+    /// The command of `agx run` failed. `why` is `None` if the output and the code of the command
+    /// show the reason.
     #[error("{}", why.as_deref().unwrap_or_default())]
     Command { exit_code: u8, why: Option<String> },
     /// A command of the user failed.

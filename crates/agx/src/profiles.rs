@@ -140,7 +140,7 @@ impl UserDir {
         let made = fs::DirBuilder::new().recursive(true).mode(OWN).create(&self.0);
         made.map_err(|error| self.cannot("make", &error))?;
         // The lock is needed, because two changes at once could overwrite each other. On a file
-        // system without locks, the change goes on without the lock.
+        // system without locks, the change continues without the lock.
         let lock = fs::File::create(self.0.join(LOCK)).map_err(|error| self.cannot("write in", &error))?;
         let _held_or_without = lock.lock();
         let mut profiles = self.profiles()?;

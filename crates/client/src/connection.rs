@@ -49,7 +49,7 @@ impl Server {
     }
 
     /// Creates a server with certificates for TLS. Without `key`, the client certificate has to
-    /// name the client. It is an error if `addresses` is empty, if certificates are given for an
+    /// name the client. Returns an error if `addresses` is empty, if certificates are given for an
     /// address without TLS, or if a file is unusable.
     pub fn with_tls(addresses: Vec<Address>, tls: Tls, key: Option<SecretString>) -> Result<Self, String> {
         let plain = addresses.iter().find(|address| !address.is_tls());
@@ -109,7 +109,7 @@ impl Server {
         let _went_before = self.current.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Makes the next address the current one if `error` says that the database of the node at the
+    /// Makes the next address the current one if `error` means that the database of the node at the
     /// current address is away. After a lost connection, the next attempt to connect does the same.
     pub fn fail_over_after(&self, error: &ClientError) {
         let (from, here) = self.current();
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(server.address(), "a:1");
         server.fail_over_after(&away("a:1"));
         assert_eq!(server.address(), "b:2");
-        // A late reply of the first node says nothing about the second one.
+        // A late reply of the first node has no meaning for the second node.
         server.fail_over_after(&away("a:1"));
         assert_eq!(server.address(), "b:2");
     }

@@ -16,7 +16,6 @@ use crate::{
 /// Stored state of a job whose plan waits for an approval.
 const STAGED: &str = "staged";
 
-/// Returns the status of an action.
 pub(crate) async fn status(queue: &Queue, action_id: &ActionId) -> Result<ActionStatus> {
     let found = find(queue, action_id).await?;
     found.ok_or_else(|| ToolError::no_action(action_id.as_str()))
@@ -88,7 +87,8 @@ pub(crate) fn of_status(status: &ActionStatus, now: Timestamp) -> ActionReport {
 }
 
 fn state(status: &ActionStatus) -> ActionState {
-    // An open action whose jobs have all ended waits for inputs only, and no job can say why.
+    // An open action whose jobs have all ended waits for inputs only, and no job has a reason to
+    // show.
     let waits = status.pending > 0 || status.ended() == 0;
     match () {
         () if !has_ended(status) && status.running == 0 && waits => ActionState::Waiting,

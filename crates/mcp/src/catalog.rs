@@ -71,7 +71,6 @@ impl ToolName {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
-    /// Returns the definition of the tool.
     pub(crate) fn definition(self) -> Tool {
         let (description, annotations) = (self.description(), self.annotations());
         let tool = match self {

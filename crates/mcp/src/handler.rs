@@ -236,7 +236,7 @@ fn internal(error: &ToolError) -> ErrorData {
 }
 
 /// Returns the error of a read of a resource. A failure of agq does not make the resource missing,
-/// because clients may remember a missing resource.
+/// because clients may cache that a resource is missing.
 fn resource_error(error: &ToolError, uri: &str) -> ErrorData {
     if error.is_of_agq() {
         return internal(error);

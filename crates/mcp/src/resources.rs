@@ -48,7 +48,6 @@ pub(crate) enum ResourceName {
     Results(ResultsArguments),
 }
 
-/// Text of a resource.
 #[derive(Debug, Default)]
 pub(crate) struct ResourceText {
     pub(crate) text: String,
@@ -97,7 +96,6 @@ impl ResourceName {
         }
     }
 
-    /// Reads the resource.
     pub(crate) async fn read(self, queue: &Queue) -> Result<ResourceText> {
         match self {
             // The length is that of the output. The text of the output may be longer, and is not

@@ -9,7 +9,7 @@ use agenix_shell::Refusal;
 pub struct McpServerSettings {
     /// agq, with the key of the agent.
     pub server: Server,
-    /// Version of agx, which the server tells its clients.
+    /// Version of agx, which the server sends to its clients.
     pub version: &'static str,
     /// Queue of all actions. Default: the default queue of agq.
     pub queue: Option<QueueName>,

@@ -9,7 +9,7 @@ use crate::{
     reports::{ActionReport, ActionState},
 };
 
-/// Shortest and longest pause between two looks of a client at a task, in milliseconds.
+/// Shortest and longest pause between two polls of a task by a client, in milliseconds.
 const MIN_POLL_MS: u64 = 1000;
 const MAX_POLL_MS: u64 = 30_000;
 
@@ -22,7 +22,7 @@ pub(crate) fn of_report(report: &ActionReport, created_at: Timestamp, changed_at
 }
 
 /// Returns the status of the task of an action. A task whose jobs failed is completed, because its
-/// result says so.
+/// result has the failures.
 fn status(state: ActionState) -> TaskStatus {
     match state {
         ActionState::Waiting | ActionState::WaitingForApproval | ActionState::Running => TaskStatus::Working,

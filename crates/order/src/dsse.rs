@@ -58,7 +58,7 @@ pub enum SignatureKind {
     /// The signer wants the plan to run, with the rights of the signer. The signature covers the
     /// payload type of orders.
     Order,
-    /// The signer agrees that the plan of another signer runs, and lends it no rights. The
+    /// The signer agrees that the plan of another signer runs, and gives the plan no rights. The
     /// signature covers the payload type of approvals, so it is no signature of an order.
     Approval,
 }
@@ -173,7 +173,7 @@ impl Envelope {
         pae(kind.signed_type(&self.payload_type), &self.payload)
     }
 
-    /// Returns the order, without a look at the signatures.
+    /// Returns the order, without verification of the signatures.
     ///
     /// # Errors
     ///
@@ -283,7 +283,7 @@ mod tests {
         let mut envelope =
             Envelope { payload_type: "t".into(), payload: b"x".to_vec(), signatures: Vec::new() };
         envelope.sign(&alice, SignatureKind::Order);
-        // The id is a hint that anybody may write.
+        // The id is a hint, because nothing authenticates the id.
         envelope.signatures[0].keyid = Some(bob.public().keyid().to_string());
         envelope.sign(&bob, SignatureKind::Approval);
         envelope.sign(&bob, SignatureKind::Order);

@@ -1,6 +1,6 @@
 //! Merkle tree of the inputs of an order, as in RFC 9162: the order has the root, and each input
-//! brings a proof that it is a leaf. The proof is a field of the input, so that agq stores it like
-//! any other field.
+//! has a proof that the input is a leaf. The proof is a field of the input, so that agq stores it
+//! like any other field.
 
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};

@@ -66,7 +66,7 @@ pub struct Terms {
     pub limits: OrderLimits,
 }
 
-/// Limits of an order. Those of an attempt may only lower those of the worker.
+/// Limits of an order. The limits of an attempt may only lower the limits of the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OrderLimits {

@@ -7,11 +7,11 @@ use agenix_protocol::{ids::JobId, time::Timestamp};
 
 use crate::{error::Unacceptable, order::Terms};
 
-/// Milliseconds for which a serial is remembered after its order has expired, because the clock of
-/// a worker may go back.
+/// Milliseconds for which a serial is recorded after its order has expired, because the clock of a
+/// worker may go back.
 const REMEMBERED_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Uses of the serials that are remembered. The text of the log has a line for each use.
+/// Uses of the recorded serials. The text of the log has a line for each use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SerialLog {
     serials: BTreeMap<String, UsedSerial>,
@@ -117,7 +117,7 @@ impl SerialLog {
         let used = self.serials.entry(serial).or_insert(first);
         used.uses = used.uses.saturating_add(1);
         used.jobs.extend(job);
-        // Orders that share a serial are remembered as long as the last of them is valid.
+        // Orders that share a serial are recorded as long as the last of these orders is valid.
         used.not_after = used.not_after.max(not_after);
     }
 
@@ -126,12 +126,12 @@ impl SerialLog {
         self.serials.retain(|_, used| now < used.not_after.plus_ms(REMEMBERED_MS));
     }
 
-    /// Returns the number of uses that are remembered.
+    /// Returns the number of recorded uses.
     pub fn len(&self) -> usize {
         self.serials.values().map(|used| used.uses as usize).sum()
     }
 
-    /// Returns true if no use is remembered.
+    /// Returns true if no use is recorded.
     pub fn is_empty(&self) -> bool {
         self.serials.is_empty()
     }

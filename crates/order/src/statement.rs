@@ -20,9 +20,7 @@ use crate::{
 
 /// Type of the payload of an envelope that has a statement.
 pub const STATEMENT_PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
-/// Type of statements.
 const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/v1";
-/// Type of the predicate.
 const PREDICATE_TYPE: &str = "https://slsa.dev/provenance/v1";
 /// Type of the build: one task of a job.
 const BUILD_TYPE: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/provenance/task/v1");
@@ -105,7 +103,7 @@ pub struct TaskIdentity {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskRun {
-    /// Program and arguments, with all placeholders filled in. Absent if they are large.
+    /// Program and arguments, with all placeholders filled in. Absent if the arguments are large.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub argv: Option<Vec<String>>,
     /// Working directory, if the plan names one.
@@ -177,7 +175,7 @@ pub struct TaskEnd {
     pub annotations: ExitAnnotations,
 }
 
-/// Fields of a task result that say how the task ended.
+/// Fields of a task result about the end of the task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitAnnotations {
     /// Command of the task.
@@ -303,7 +301,7 @@ impl Statement {
         Err(revoked.map_or(InvalidStatement::Untrusted(envelope.hints()), InvalidStatement::RevokedKey))
     }
 
-    /// Returns the statement of an envelope, without a look at the signatures.
+    /// Returns the statement of an envelope, without verification of the signatures.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ use crate::{
 pub struct Opened {
     order: Arc<Order>,
     digest: Arc<str>,
-    /// Names of the signers who lend the plan their rights, without those of revoked keys.
+    /// Names of the signers whose rights the plan has, without those of revoked keys.
     authors: BTreeSet<String>,
     /// Names of the signers who approve, without those of revoked keys.
     approvers: BTreeSet<String>,
@@ -31,7 +31,7 @@ pub struct Verified {
     pub order: Arc<Order>,
     /// SHA-256 of the signed bytes, as `sha256:…`.
     pub digest: Arc<str>,
-    /// Names of the signers who lend the plan their rights.
+    /// Names of the signers whose rights the plan has.
     pub signers: Vec<String>,
     /// Names of the signers who only approve.
     pub approvers: Vec<String>,

@@ -39,7 +39,8 @@ pub struct FailedExample {
 }
 
 impl Policy {
-    /// Parses a file that decides about plans: its examples have to be judged as it says.
+    /// Parses a file that decides about plans: the policy has to judge its examples as the file
+    /// demands.
     ///
     /// # Errors
     ///

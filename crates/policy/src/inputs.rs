@@ -1,4 +1,4 @@
-//! Types that a plan declares for its inputs, and what they say about every value.
+//! Types that a plan declares for its inputs, and the properties of every value of a type.
 
 use std::collections::BTreeMap;
 

@@ -101,7 +101,6 @@ pub struct Judgement {
 }
 
 impl Finding {
-    /// Returns the strictest decision of `findings`.
     pub(crate) fn strictest(findings: &[Self]) -> Decision {
         findings.iter().map(|finding| finding.decision).max().unwrap_or(Decision::Allow)
     }

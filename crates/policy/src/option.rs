@@ -12,7 +12,6 @@ pub(crate) struct OptionGrammar {
     pub(crate) source: String,
 }
 
-/// Values of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OptionValues {
     /// None: the option is a flag.

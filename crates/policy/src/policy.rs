@@ -27,7 +27,6 @@ pub(crate) enum Inputs {
     Any,
 }
 
-/// File of a policy.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PolicyFile {

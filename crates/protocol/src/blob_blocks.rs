@@ -103,7 +103,7 @@ mod tests {
 
     use super::{BLOCK_BYTES, BlockSums, Blocks, file_bytes};
 
-    /// Returns the file of `content`, which came in chunks of `chunk` bytes.
+    /// Returns the file of `content`, which was written in chunks of `chunk` bytes.
     fn file(content: &[u8], chunk: usize) -> Vec<u8> {
         let mut sums = BlockSums::default();
         content.chunks(chunk).for_each(|chunk| sums.add(chunk));

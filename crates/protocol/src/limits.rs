@@ -35,7 +35,7 @@ pub const MAX_STRANGERS_ELEMENTS: usize = 16;
 pub const MAX_INLINE_BYTES: usize = 64 * 1024;
 /// Maximum number of bytes of an error line, because it may quote the whole command.
 pub const MAX_ERROR_LINE_BYTES: usize = 8 * 1024;
-/// Maximum number of queues of one claim, because the store looks at each queue for each job.
+/// Maximum number of queues of one claim, because the store checks each queue for each job.
 pub const MAX_CLAIMED_QUEUES: usize = 1000;
 /// Default of the maximum number of bytes of a stream that a report has. A longer stream is a blob.
 pub const DEFAULT_KEPT_BYTES: usize = 64 * 1024;

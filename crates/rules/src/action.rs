@@ -184,7 +184,7 @@ impl Action {
     }
 }
 
-/// Closes the action for further inputs. Returns `None` if it is closed already.
+/// Closes the action for further inputs. Returns `None` if the action is closed already.
 pub fn closed(action: &Action) -> Option<Action> {
     action.is_open.then(|| Action { is_open: false, ..action.clone() })
 }

@@ -80,8 +80,9 @@ impl AuditChain {
         Self(ChainState::Known(head))
     }
 
-    /// Returns the chain at the end of an audit log that ends with `bytes`. `are_all` says that the
-    /// log has no other bytes; otherwise `bytes` may have no whole line, and the result is `None`.
+    /// Returns the chain at the end of an audit log that ends with `bytes`. `are_all` is true if
+    /// the log has no other bytes; otherwise `bytes` may have no whole line, and the result is
+    /// `None`.
     pub fn of_end(bytes: &[u8], are_all: bool) -> Option<Self> {
         // The first line of a part of the log may be incomplete.
         let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').skip(usize::from(!are_all)).collect();

@@ -27,7 +27,8 @@ pub struct StoredBlob {
     pub suffix: String,
     /// Number of the results and inputs of jobs that name the blob.
     pub jobs: u64,
-    /// Number of uploads that no report has named yet. An upload whose worker died stays counted.
+    /// Number of uploads that no report has named yet. An upload whose worker was lost stays
+    /// counted.
     pub unreported: u64,
     /// Time of the last upload.
     pub uploaded_at: Timestamp,

@@ -5,9 +5,10 @@
 //! [bound](RunBound) of its run, and the end of the run replaces the reservation with the reported
 //! figures. Therefore concurrent workers cannot pass the budget together.
 //!
-//! A run that ends without a report (its worker died, its timeout passed, it was cancelled) is
-//! charged its whole reservation, because nobody knows how much it used. A claim is charged nothing
-//! if its worker gives it back or is lost before it has reported the start.
+//! A run that ends without a report (the worker was lost, the timeout passed, or the job was
+//! cancelled) is charged its whole reservation, because agq cannot know how much the run used. A
+//! claim is charged nothing if its worker gives it back or is lost before it has reported the
+//! start.
 
 mod options;
 mod usage;
@@ -59,7 +60,7 @@ impl Budget {
         }
     }
 
-    /// Returns the share of a run of the output bytes, if they are bounded. It is not 0.
+    /// Returns the share of a run of the output bytes, if they are bounded. The share is not 0.
     fn output_share(&self) -> Option<u64> {
         let shares = self.running.unwrap_or(DEFAULT_SHARES).max(1);
         self.output_bytes.map(|bytes| bytes.div_ceil(shares).max(1))
@@ -132,7 +133,7 @@ pub struct RunUse {
 pub struct JobBudget {
     /// Name of the key that has the budget.
     pub name: String,
-    /// Upper bound of what one run uses. A claim reduces it to its
+    /// Upper bound of what one run uses. A claim reduces the bound to its
     /// [reservation](Budget::reservation).
     pub bound: RunBound,
     /// Use of the current or last run, once it is known.

@@ -81,7 +81,8 @@ impl Needs {
     }
 }
 
-/// Sandbox profiles of a worker. A profile with texts cannot be enforced; the texts say why.
+/// Sandbox profiles of a worker. A profile with texts cannot be enforced; the texts are the
+/// reasons.
 type Profiles = BTreeMap<String, Vec<String>>;
 
 /// Capabilities of a claimant.
@@ -97,8 +98,8 @@ pub enum ClaimantCapabilities {
         offered: Quantities,
     },
     /// Every capability but a sandbox, secrets and quantities. A connection without a registered
-    /// worker claims any job that needs no sandbox, secrets and quantities, because nothing says
-    /// that the connection offers any.
+    /// worker claims any job that needs no sandbox, secrets and quantities, because the connection
+    /// has declared none of these.
     Anything,
     /// No capability. A worker that takes no jobs claims nothing.
     Nothing,

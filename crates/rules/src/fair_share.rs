@@ -57,7 +57,7 @@ impl<S: Ord + Clone> FairQueue<S> {
         self.set(share, time);
     }
 
-    /// Records that exactly these shares have claimable jobs. Costs a look at every known share.
+    /// Records that exactly these shares have claimable jobs. Visits every known share.
     pub fn set_active(&mut self, active: &BTreeSet<&S>) {
         let now = self.now;
         self.shares.retain(|share, time| *time > now || active.contains(share));

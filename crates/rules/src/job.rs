@@ -76,7 +76,7 @@ pub struct Job {
     pub attempt: u32,
     /// Number of failures.
     pub failures: u32,
-    /// Number of workers that died while they ran the job.
+    /// Number of workers that were lost while they ran the job.
     pub losses: u32,
     /// Maximum number of retries after failures.
     pub max_retries: u32,
@@ -227,7 +227,8 @@ pub enum RuleOutcome {
 }
 
 impl Job {
-    /// Returns a new job of `action`, submitted at `now`. It is staged, scheduled or available.
+    /// Returns a new job of `action`, submitted at `now`. The job is staged, scheduled or
+    /// available.
     pub fn new(
         job_id: JobId,
         action: &Action,

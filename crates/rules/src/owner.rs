@@ -63,9 +63,9 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Returns true if both records can come from one submission that was repeated. People may repeat
-/// a submission with another key. The submission of an agent is never that of another owner,
-/// because the answer would tell the agent about a record that it does not own.
+/// Returns true if both records can come from one submission that was repeated. People may repeat a
+/// submission with another key. The submission of an agent is never that of another owner, because
+/// the answer would disclose a record that the agent does not own.
 pub fn may_be_repeated(known: Option<&Owner>, new: Option<&Owner>) -> bool {
     let is_of_agent = known.is_some_and(Owner::is_agent) || new.is_some_and(Owner::is_agent);
     known == new || !is_of_agent

@@ -1,5 +1,5 @@
-//! Properties: guarantees about a task that a profile needs. A property says what holds, and not
-//! which mechanism of the kernel makes it hold.
+//! Properties: guarantees about a task that a profile needs. A property names a guarantee, and not
+//! the mechanism of the kernel that enforces the guarantee.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
@@ -101,7 +101,8 @@ impl FromStr for Property {
     }
 }
 
-/// Set of properties. Its text is a list of words with commas, in the order of [`Property::ALL`].
+/// Set of properties. The text of a set is a list of words with commas, in the order of
+/// [`Property::ALL`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PropertySet(BTreeSet<Property>);

@@ -1,4 +1,4 @@
-//! Placeholders in a word: tells placeholders from literal braces.
+//! Placeholders in a word, as distinguished from literal braces.
 
 use crate::role::WordRole;
 

@@ -84,7 +84,7 @@ impl Scanner<'_> {
     }
 
     /// Returns the refusal of a construct that no plan can express, and behind which the scanner
-    /// cannot tell quotes.
+    /// cannot detect quotes.
     fn refused_anyway(&self, c: char) -> Option<Unsupported> {
         let next = self.rest.as_str();
         let (reason, instead) = match (self.quotes, c) {

@@ -83,7 +83,6 @@ pub(crate) fn inner<'w, 's>(words: &'w [&'s str], is_known: &dyn Fn(&str) -> boo
 }
 
 impl Wrapper {
-    /// Returns the command in `arguments`.
     fn command<'w, 's>(&self, arguments: &'w [&'s str]) -> &'w [&'s str] {
         let (mut is_value, mut operands, mut options_ended) = (false, self.operands, false);
         for (at, &word) in arguments.iter().enumerate() {

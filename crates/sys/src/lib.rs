@@ -111,7 +111,7 @@ fn control(file: &File, command: libc::c_int, argument: libc::c_int) -> io::Resu
 }
 
 /// Sets close-on-exec for all open descriptors except stdin, stdout and stderr, so that programs
-/// started by this process do not inherit them. This process may go on using the descriptors.
+/// started by this process do not inherit them. This process may continue to use the descriptors.
 pub fn keep_from_children() {
     let listed = std::fs::read_dir("/dev/fd").map(|entries| {
         let number = |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();

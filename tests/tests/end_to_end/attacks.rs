@@ -138,7 +138,7 @@ fn table_has_each_number_once_or_more() {
     }
 }
 
-/// Tries all attacks in a sandbox, and fails if one of them is not stopped as its row says.
+/// Tries all attacks in a sandbox, and fails if one of them is not stopped as its row demands.
 fn attack(regime: SceneRegime) {
     let scene = Scene::new(regime);
     let (_worker, processes) = scene.start();

@@ -308,7 +308,7 @@ fn client_beyond_the_command_rate_is_slowed_and_then_refused() {
     // The number of commands is twice the burst, so the second half waits and is answered.
     raw.send(&"PING\n".repeat(200));
     assert!((0..200).all(|_| raw.line() == "+PONG"));
-    // A client that goes on above the limit is refused after a while.
+    // A client that continues above the limit is refused after a while.
     let refused = eventually("it is refused", || {
         raw.send(&"PING\n".repeat(50));
         (0..50).map(|_| raw.line()).find(|line| line != "+PONG")

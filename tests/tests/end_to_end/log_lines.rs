@@ -10,7 +10,7 @@ use std::{
 
 use e2e::{Lab, Proxy, eventually};
 
-/// Text of a hostile server, which looks like a line of the log, and clears the screen.
+/// Text of a hostile server, which imitates a line of the log, and clears the screen.
 const REASON: &str = "no\n2026-01-31T08:00:00.000000Z  INFO forged: all is well\u{1b}[2J\u{9b}2J\u{202e}";
 const SHOWN: &str = r"no\n2026-01-31T08:00:00.000000Z  INFO forged: all is well\x1b[2J\u009b2J\u202e";
 

@@ -1,4 +1,4 @@
-//! Inputs, commands, file names and handed-on outputs that are not UTF-8, from the arguments and
+//! Inputs, commands, file names and passed-on outputs that are not UTF-8, from the arguments and
 //! stdin of agx to the processes of the worker and back.
 
 use std::{

@@ -1,4 +1,4 @@
-//! The joblog of `agx map`: it goes on, and replaces no other file.
+//! The joblog of `agx map`: a run continues the joblog, and replaces no other file.
 
 use std::{fs::File, process::Stdio};
 

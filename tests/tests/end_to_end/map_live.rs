@@ -19,7 +19,7 @@ struct Map {
 }
 
 impl Map {
-    /// Starts a map of two jobs. Each prints its input and `before`, and waits at its gate.
+    /// Starts a map of two jobs. Each job prints its input and `before`, and waits at its gate.
     fn start(lab: &Lab, options: &[&str], before: &str) -> Self {
         let gates = lab.path().to_owned();
         for gate in ["a", "b"] {

@@ -67,7 +67,7 @@ fn map_refuses_paths_on_a_cluster_and_other_workers_never_get_them() {
     let refused = local(&lab).expect(2).err;
     assert!(refused.contains("no worker of this agq runs programs by path, as './a.sh'"), "{refused}");
     assert!(refused.contains("put it on the PATH of the workers, and write a.sh"), "{refused}");
-    // A plan that asks for such a worker waits, and says so.
+    // A plan that asks for such a worker waits, and its user gets a note.
     let task = r#"{"task_number":1,"command":"./a.sh"}"#;
     lab.submit_plan(
         &agq,

@@ -1,4 +1,4 @@
-//! Outputs of any size come back, whole or not at all.
+//! Outputs of any size are returned, whole or not at all.
 
 use std::{
     fs::File,

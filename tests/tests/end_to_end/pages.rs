@@ -141,7 +141,8 @@ impl<'l> Session<'l> {
         String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).into_owned()
     }
 
-    /// Runs a step. Returns its stdout, its stderr, and its exit code if it has ended.
+    /// Runs a step. Returns the stdout, the stderr, and the exit code of the command if the command
+    /// has ended.
     fn run(&mut self, step: &PageCommand) -> (String, String, Option<i32>) {
         self.count += 1;
         let (number, command) = (self.count, self.given(&step.command));

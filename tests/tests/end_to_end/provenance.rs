@@ -1,5 +1,5 @@
-//! Provenance: a worker signs what it ran and which bytes came out, and agx does not believe an agq
-//! that says otherwise.
+//! Provenance: a worker signs what it ran and which bytes came out, and agx does not trust an agq
+//! that shows another result.
 
 use std::{
     fs::{self, Permissions},

@@ -211,7 +211,7 @@ fn job_that_the_kernel_kills_for_lack_of_memory_is_retried_with_more() {
     let more = r#","max_retries":1,"retry_memory_factor":4"#;
     let job = hungry(&lab, &agq, "p", r#"{"memory":"64M"}"#, more);
     assert_eq!(job["attempt"], 2, "{job}");
-    // Without a control group, nobody can tell why the program failed.
+    // Without a control group, the reason of the failure is unknown.
     let is_told = job["task_results"][1]["memory_limit"]["by"] == "cgroup";
     let (memory, status) = if is_told { (256 << 20, "completed") } else { (64 << 20, "dead") };
     assert_eq!((&job["resources"]["memory"], &job["status"]), (&memory.into(), &status.into()), "{job}");

@@ -1,5 +1,5 @@
-//! Options of agx that ask for a sandbox, and what agx says about sandboxes. No job of these tests
-//! runs in one.
+//! Options of agx that ask for a sandbox, and the texts of agx about sandboxes. No job of these
+//! tests runs in a sandbox.
 
 use std::process::Stdio;
 
@@ -116,7 +116,7 @@ fn doctor_shows_what_this_machine_enforces() {
     let lab = Lab::on_files();
     let doctor = |without: &str| {
         let mut doctor = lab.command("agx");
-        // With a key, agx would look for an agq at the default address.
+        // With a key, agx would search an agq at the default address.
         doctor.env_remove("AGQ_SESSION_KEY");
         Ran::from(doctor.arg("doctor").env("AGW_SANDBOX_WITHOUT", without).output().unwrap())
     };

@@ -1,5 +1,5 @@
-//! Jobs in a sandbox: where their tasks run, what their results say, and how they end. Attacks on
-//! the sandbox are a test of their own.
+//! Jobs in a sandbox: where their tasks run, what their results contain, and how they end. Attacks
+//! on the sandbox are a test of their own.
 
 mod control_groups;
 

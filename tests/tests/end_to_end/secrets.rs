@@ -151,7 +151,7 @@ fn job_waits_for_a_worker_that_gives_the_secret_to_its_tool() {
     let explained = lab.agx(&agq, &["job", "explain", &job]).expect(0).out;
     assert!(explained.contains("lacks secret TOKEN for env: its owner does not give it"), "{explained}");
     let mut raw = RawConnection::open(&lab, &agq);
-    // A connection that says nothing about itself gets no such job.
+    // A connection that declares nothing gets no such job.
     assert_eq!(raw.ask("RPOP queue:ready"), "$-1");
     // The secret has gone since the start of the worker.
     fs::remove_file(lab.path().join("token")).unwrap();

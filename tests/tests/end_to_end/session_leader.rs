@@ -51,7 +51,8 @@ impl OnTerminal {
         eventually(text, || fs::read_to_string(&self.log).ok()?.contains(text).then_some(()));
     }
 
-    /// Waits for the end of the worker. Returns its exit code, and what the terminal has shown.
+    /// Waits for the end of the worker. Returns the exit code of the worker, and the text on the
+    /// terminal.
     fn end(&mut self) -> Ran {
         let mut stdout = Vec::new();
         self.terminal.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();

@@ -1,5 +1,5 @@
 //! Signed orders: agx signs plans, agq stores the orders, and workers check them with the trust
-//! file of their owner, whatever agq says.
+//! file of their owner, independently of agq.
 
 mod limits;
 

@@ -1,4 +1,4 @@
-//! Unwritable log: agq drops a log line that it cannot write and goes on, but still ends if its
+//! Unwritable log: agq drops a log line that it cannot write and continues, but still ends if its
 //! store fails.
 
 use std::os::unix::fs::symlink;

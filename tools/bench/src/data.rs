@@ -1,6 +1,6 @@
 //! Section `data`: sends a gigabyte, as one file and as ten, through a pipeline of three tasks. The
 //! tasks stream, or run one after the other. The peer is the same pipeline in bash. A third row
-//! brings the gigabyte back to the caller, beside xargs.
+//! returns the gigabyte to the caller, beside xargs.
 
 mod agenix;
 mod files;

@@ -16,7 +16,7 @@ use super::{
     table,
 };
 
-/// Number of measured rounds. The table shows their median.
+/// Number of measured rounds. The table shows the median of the rounds.
 const ROUNDS: usize = 5;
 const QUICK_ROUNDS: usize = 3;
 

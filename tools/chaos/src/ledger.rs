@@ -30,7 +30,7 @@ pub(super) struct LedgerContent {
     pub(super) faults: BTreeMap<&'static str, u64>,
     /// Number of other events by kind.
     pub(super) notes: BTreeMap<&'static str, u64>,
-    /// Broken promises.
+    /// Guarantees that agq has broken.
     pub(super) lost: BTreeSet<String>,
 }
 
@@ -87,7 +87,7 @@ impl ChaosLedger {
         *self.content().notes.entry(kind).or_default() += 1;
     }
 
-    /// Records a broken promise.
+    /// Records a guarantee that agq has broken.
     pub(super) fn lost(&self, loss: String) {
         self.content().lost.insert(loss);
     }

@@ -1,4 +1,4 @@
-//! Producers of load: they submit actions, set values, and push list elements. The ledger gets
+//! Producers of load, which submit actions, set values, and push list elements. The ledger gets
 //! acknowledged writes only.
 
 use std::{io, time::Duration};

@@ -53,7 +53,7 @@ fn check_action_progress(resp: &mut Resp, ledger: &ChaosLedger, id: &str) -> io:
         match seen["status"].as_str() {
             Some("completed") => drop(action.completed.insert(job.clone(), seen)),
             Some("pending" | "running") => {}
-            // agq marks a job as dead after three lost workers, as it promises.
+            // agq marks a job as dead after three lost workers, as documented.
             Some("dead") if seen["error"].as_str().is_some_and(|error| error.contains("was lost")) => {
                 resp.ask(&["JOB.RETRY", job, "FORCE"])?;
                 ledger.note("jobs that lost three workers, and were retried");

@@ -72,13 +72,13 @@ pub fn postgres(report: &mut RunReport) -> Option<Postgres> {
     Postgres::programs().map(|_| Postgres::start(&FOR_TESTS))
 }
 
-/// Installs Chromium and its driver if they are missing. Returns true if both are there.
+/// Installs a missing Chromium, and its driver. Returns true if both are there.
 pub fn browser(report: &mut RunReport) -> bool {
     debian_program(report, "chromedriver", "chromium-driver")
 }
 
-/// Installs pgbouncer if it is missing. Returns true if pgbouncer is there. Debian installs the
-/// program in a directory that only the PATH of root has.
+/// Installs a missing pgbouncer. Returns true if pgbouncer is there. Debian installs the program in
+/// a directory that only the PATH of root has.
 pub fn pooler(report: &mut RunReport) -> bool {
     succeeds(Path::new("/usr/sbin/pgbouncer"), &["--version"])
         || debian_program(report, "pgbouncer", "pgbouncer")

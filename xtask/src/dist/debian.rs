@@ -47,11 +47,11 @@ pub(super) fn found(out: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Installs, starts, uses, upgrades, removes and purges the package in namespaces, if this machine
-/// allows them. The machine itself does not change.
+/// allows them. The check does not change this machine.
 pub(super) fn check(report: &mut RunReport, package: &Path) -> anyhow::Result<()> {
-    const WHAT: &str = "the package under systemd";
+    const SUBJECT: &str = "the package under systemd";
     if !rustix::process::geteuid().is_root() {
-        report.skip(WHAT, "only root can make a copy of the machine to install it on");
+        report.skip(SUBJECT, "only root can make a copy of the machine to install it on");
         return Ok(());
     }
     if !tools::debian_program(report, "systemctl", "systemd") {
@@ -65,7 +65,7 @@ pub(super) fn check(report: &mut RunReport, package: &Path) -> anyhow::Result<()
     };
     let allowed = unshare().args(["mount", "-t", "tmpfs", "tmpfs", "/mnt"]).status();
     if !allowed.is_ok_and(|status| status.success()) {
-        report.skip(WHAT, "this machine does not allow namespaces");
+        report.skip(SUBJECT, "this machine does not allow namespaces");
         return Ok(());
     }
     let scratch = tempfile::tempdir()?;

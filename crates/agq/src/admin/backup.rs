@@ -77,7 +77,7 @@ async fn fetch(
     Ok(())
 }
 
-/// Checks the fetched database. Meanwhile, empty reads tell agq that the backup is still under way.
+/// Checks the fetched database. Meanwhile, empty reads show agq that the backup is still under way.
 async fn examined(
     connection: &mut Connection,
     begun: &BackupBegun,

@@ -128,7 +128,8 @@ pub(super) async fn copy_blobs(
     Ok(copied)
 }
 
-/// Copies a blob, and compares it with its length and hash. Returns its fault, if it has one.
+/// Copies a blob, and compares it with its length and hash. Returns the fault of the blob, if the
+/// blob has one.
 async fn copy(
     hash: BlobHash,
     blob: &StoredBlob,

@@ -1,5 +1,5 @@
 //! Subcommands of `agq` for administration, one file each: backup, restore, check, export, import,
-//! migration of PostgreSQL, tokens and completions. None of them runs the server.
+//! migration of PostgreSQL, tokens and completions. No module here runs the server.
 
 mod backup;
 mod blob_copy;

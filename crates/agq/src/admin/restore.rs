@@ -42,7 +42,7 @@ pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
     say(&format!("restored {} from {backup}: {}; start agq", place.display(), shown(&found)))
 }
 
-/// Restores the blobs, and says which ones are missing.
+/// Restores the blobs, and prints the number of missing blobs.
 fn put_blobs(args: &RestoreArgs, blobs: &[(BlobHash, StoredBlob)], to: &Path) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let copied = runtime.block_on(restore_blobs(&args.file, blobs, to))?;

@@ -31,7 +31,7 @@ impl WorkerHistories {
 }
 
 impl OutcomeTracker {
-    /// Records the end of a job of `kind`, and returns whether the worker now needs a closer look.
+    /// Records the end of a job of `kind`, and returns true if the worker has to be judged again.
     pub(crate) fn record(&self, worker_id: &WorkerId, kind: &str, failed: bool) -> bool {
         let mut state = lock(&self.0);
         state.histories.entry(worker_id.clone()).or_default().record(kind, failed);

@@ -1,7 +1,7 @@
 //! Audit log: an append-only file with one JSON document per line for every change and its author.
 //!
-//! The log decides nothing. Commands go on if it cannot be written. Each line has the hash of the
-//! line before (`agenix_rules::audit_chain`), across restarts and rotations.
+//! The log decides nothing. Commands still run if the log cannot be written. Each line has the hash
+//! of the line before (`agenix_rules::audit_chain`), across restarts and rotations.
 
 mod file;
 
@@ -47,7 +47,8 @@ const RECORDED: [&str; 25] = [
     "QUEUE.RESUME",
     "BACKUP",
 ];
-/// Outcome of a command or request that was dropped before its reply. It may have been carried out.
+/// Outcome of a command or request that was dropped before its reply. The command may have been
+/// carried out.
 pub(crate) const UNKNOWN_OUTCOME: &str = "unknown: the connection broke before the answer";
 /// Maximum number of characters of a digest in an entry. A digest has 64.
 const MAX_DIGEST_CHARS: usize = 64;

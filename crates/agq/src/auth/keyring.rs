@@ -47,7 +47,7 @@ impl Role {
         if self == Self::Agent { command.agent != AgentAccess::Refused } else { self.allows(command.access) }
     }
 
-    /// Returns true for a role that sees the records of everybody, and has this access.
+    /// Returns true for a role that may read the records of all owners, and has this access.
     pub(crate) fn allows(self, access: CommandAccess) -> bool {
         match access {
             CommandAccess::Everyone => self != Self::Agent,

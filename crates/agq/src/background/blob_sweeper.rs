@@ -13,8 +13,8 @@ use crate::{
 /// Pause between two sweeps.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Sweeps for ever. A node that does not lead has no totals, and removes its uploads only, because
-/// their directory may be its own.
+/// Sweeps until the task is dropped. A node that does not lead has no totals, and removes its
+/// uploads only, because their directory may be its own.
 pub(crate) async fn run(app: Arc<AppState>) {
     let mut sweep = BlobSweep::default();
     loop {

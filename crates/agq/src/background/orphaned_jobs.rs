@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Gives the jobs of dead or unregistered workers, and of connections to dead nodes, to other
-/// workers. Looks at all holders, because a crash may have interrupted an earlier round.
+/// workers. Checks all holders, because a crash may have interrupted an earlier round.
 pub(super) async fn requeue_orphaned_jobs(app: &AppState) -> Result<()> {
     // The nodes are read last, so that a node that comes meanwhile is among the live nodes.
     let workers = if app.store.node().is_some() { app.store.worker_records().await? } else { Vec::new() };

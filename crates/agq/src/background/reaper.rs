@@ -48,7 +48,7 @@ pub(crate) async fn run(app: Arc<AppState>) {
     let interval = MAX_ROUND_INTERVAL_MS.min(app.settings.heartbeat_interval_ms / 4).max(10);
     let interval = Duration::from_millis(interval);
     let detector = PauseDetector::new(app.clock.now(), app.settings.heartbeat_interval_ms);
-    // The detector looks at the clock during a long round too.
+    // The detector also reads the clock during a long round.
     let observing = async {
         loop {
             app.clock.sleep(interval).await;

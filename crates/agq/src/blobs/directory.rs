@@ -95,7 +95,8 @@ impl BlobDirectory {
         Ok(())
     }
 
-    /// Links a file without a name. Returns false if it has a name, or lies on another disk.
+    /// Links a file without a name. Returns false if the file has a name, or is on another file
+    /// system.
     fn adopt_now(&self, upload: &str, file: &File) -> io::Result<bool> {
         let metadata = file.metadata()?;
         if metadata.nlink() > 0 || self.has_syncs && metadata.len() > MAX_ADOPTED_BYTES {

@@ -1,4 +1,5 @@
-//! Unfinished uploads of this process. A restart forgets them, and their workers begin again.
+//! Unfinished uploads of this process. A restart drops all uploads, and the workers begin these
+//! uploads again.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -98,7 +98,7 @@ impl Options {
     }
 }
 
-/// Converts a time limit to milliseconds; 0 stands for none. Fails if it is out of bounds.
+/// Converts a time limit to milliseconds; 0 stands for none. Fails if the limit is out of bounds.
 fn bound(name: &str, secs: f64) -> anyhow::Result<u64> {
     if secs != 0.0 && !(0.001..=MAX_SECS).contains(&secs) {
         bail!("{name} is {secs}: give seconds between 0.001 and {MAX_SECS}, or 0 for no bound");

@@ -30,7 +30,7 @@ impl<'de> Deserialize<'de> for ShareWeight {
     }
 }
 
-/// Parses `night=3,ci=1`, the weights of named shares. Returns them by the shares.
+/// Parses `night=3,ci=1`, the weights of named shares. Returns the weights by their shares.
 pub(super) fn parse(text: &str) -> anyhow::Result<BTreeMap<String, u32>> {
     let mut weights = BTreeMap::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {

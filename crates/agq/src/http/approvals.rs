@@ -16,7 +16,6 @@ use crate::{
     service::{approval_decisions, approvals},
 };
 
-/// Body of a decision.
 #[derive(Debug, Deserialize)]
 pub(super) struct DecisionBody {
     digest: String,

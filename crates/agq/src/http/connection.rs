@@ -108,8 +108,8 @@ fn is_slow_client(error: &hyper::Error) -> bool {
 }
 
 /// Returns a stream with the bytes of `from`, and the task that reads them. The task sets `closing`
-/// at the end of the input, which the parser would not notice during a request. Then it discards
-/// bytes.
+/// at the end of the input, which the parser would not notice during a request. After that, the
+/// task discards bytes.
 fn read_ahead(
     mut from: Box<dyn AsyncRead + Send + Unpin>,
     closing: watch::Sender<bool>,
@@ -150,7 +150,7 @@ mod tests {
 
     use super::builder;
 
-    /// Timer whose time stands still. It records the durations of all waits.
+    /// Timer whose time does not advance, and which records the durations of all waits.
     #[derive(Clone)]
     struct StoppedTimer {
         now: Instant,

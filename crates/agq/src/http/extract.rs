@@ -69,7 +69,7 @@ impl BodyLimits {
     }
 }
 
-/// Closes the connection, because the unread rest of the body looks like the next request.
+/// Closes the connection, because the unread rest of the body would be parsed as the next request.
 fn closing(refusal: ApiError) -> ApiError {
     ApiError { headers: vec![("connection", "close".into())], ..refusal }
 }

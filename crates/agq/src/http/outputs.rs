@@ -50,7 +50,7 @@ pub(super) async fn output(
     answer(&state.app, &path, is_download, (&method, &headers)).await
 }
 
-/// Answers with the output of a task. A browser saves it to a file with `is_download`.
+/// Answers with the output of a task. A browser saves the output to a file with `is_download`.
 pub(super) async fn answer(
     app: &Arc<AppState>,
     path: &OutputPath,

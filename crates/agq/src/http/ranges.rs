@@ -18,7 +18,7 @@ pub(super) enum Selection {
 
 impl Selection {
     /// Returns the part of a representation of `total` bytes that a GET or HEAD request selects.
-    /// `etag` is its strong entity tag, with quotation marks.
+    /// `etag` is the strong entity tag of the representation, with quotation marks.
     pub(super) fn of(method: &Method, headers: &HeaderMap, etag: &str, total: u64) -> Self {
         if tags(headers, &header::IF_MATCH).is_some_and(|mut tags| !tags.any(|tag| is_either(tag, etag))) {
             return Self::PreconditionFailed;

@@ -1,4 +1,4 @@
-//! Listeners for TCP, TLS over TCP, and a Unix socket. All of them produce the same
+//! Listeners for TCP, TLS over TCP, and a Unix socket. All listeners produce the same
 //! [`ClientStream`].
 
 use std::{
@@ -35,8 +35,8 @@ const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(60);
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MS: u32 = 300_000;
 
-/// The system reports progress after the client has read a third of the buffer. A larger buffer
-/// would make a slow reader look like a client that does not read.
+/// The system reports progress after the client has read a third of the buffer. With a larger
+/// buffer, agq could not distinguish a slow reader from a client that does not read.
 const SEND_BUFFER: usize = 128 * 1024;
 
 /// Open listeners of one protocol.

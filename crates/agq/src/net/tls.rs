@@ -24,7 +24,8 @@ use crate::settings::TlsFiles;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Certificates and settings for TLS handshakes. `reload` replaces them while connections arrive.
+/// Certificates and settings for TLS handshakes. `reload` replaces the certificates while
+/// connections arrive.
 pub(crate) struct TlsAcceptance {
     files: TlsFiles,
     acceptor: RwLock<TlsAcceptor>,

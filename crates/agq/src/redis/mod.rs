@@ -172,7 +172,7 @@ pub(crate) fn is_there(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Resu
     Ok(live(keys, key, now)?.is_some())
 }
 
-/// Removes at most `limit` expired keys. Returns their number.
+/// Removes at most `limit` expired keys. Returns the number of removed keys.
 pub(crate) async fn expire(store: &dyn Store, now: Timestamp, limit: usize) -> Result<usize, StoreError> {
     let overdue = store.overdue_keys(now, limit).await?;
     if overdue.is_empty() {
@@ -195,7 +195,8 @@ fn live(keys: &dyn KeyReader, key: &[u8], now: Timestamp) -> Result<Option<KeyEn
     Ok(keys.entry(key)?.filter(|entry| entry.expires_at.is_none_or(|at| at > now)))
 }
 
-/// Removes an expired key, so that a write finds no old content. Returns true if it had expired.
+/// Removes an expired key, so that a write finds no old content. Returns true if the key had
+/// expired.
 fn remove_expired(keys: &mut dyn KeyWriter, key: &[u8], now: Timestamp) -> Result<bool, StoreError> {
     let has_expired = keys.entry(key)?.is_some_and(|entry| entry.expires_at.is_some_and(|at| at <= now));
     if has_expired {

@@ -39,7 +39,7 @@ struct PubSubTables {
     listeners: HashMap<u64, Subscriber>,
     channels: HashMap<Bytes, HashSet<u64>>,
     patterns: HashMap<Bytes, HashSet<u64>>,
-    /// Receivers of a single message on a reply channel, which goes to nobody besides.
+    /// Receivers of a single message on a reply channel, which no other subscriber gets.
     replies: HashMap<Bytes, oneshot::Sender<Bytes>>,
 }
 
@@ -51,7 +51,7 @@ struct Subscriber {
     disconnect: Arc<Notify>,
 }
 
-/// Uses capacity of its subscriber until it is dropped.
+/// Uses capacity of its subscriber until the message is dropped.
 #[derive(Debug)]
 pub(crate) struct QueuedMessage {
     pub(crate) message: PubSubMessage,

@@ -14,7 +14,6 @@ pub(crate) struct UnackedClaim {
     pub(crate) attempt: u32,
 }
 
-/// Connection that is closed.
 #[derive(Debug)]
 pub(crate) struct ClosedConnection {
     /// Name under which the connection held jobs.
@@ -24,8 +23,8 @@ pub(crate) struct ClosedConnection {
     pub(crate) unacked: Vec<UnackedClaim>,
 }
 
-/// Closed connections that still hold jobs. Each node keeps its own in memory, because the leader
-/// returns the jobs of the connections of a node that has ended.
+/// Closed connections that still hold jobs. Each node keeps its own closed connections in memory,
+/// because the leader returns the jobs of the connections of a node that has ended.
 #[derive(Debug, Default)]
 pub(crate) struct UnreturnedClaims(Mutex<Vec<ClosedConnection>>);
 

@@ -303,7 +303,6 @@ async fn run_key_command(app: &AppState, command: KeyCommand) -> CommandResult {
     }
 }
 
-/// PUBLISH
 fn publish(app: &AppState, channel: &Bytes, message: &Bytes) -> CommandResult {
     if is_reserved(channel) {
         let channel = String::from_utf8_lossy(channel).escape_debug().to_string();

@@ -26,7 +26,7 @@ enum NamedRecord<'r> {
     /// Action or job whose plan the command runs once more. Another plan may have got the id.
     ActionAndPlan(&'r ActionId),
     JobAndPlan(&'r JobId),
-    /// No record of anybody: the handler adds records of the agent, or lists only records of the
+    /// No record of an owner: the handler adds records of the agent, or lists only records of the
     /// agent.
     HandlerFilters,
     /// The record is unknown, so a command on records of owners is refused.

@@ -109,7 +109,7 @@ pub(crate) async fn submit(
 }
 
 /// Checks that the queue has room for the jobs. A repeated submission needs no room, because its
-/// jobs are stored. The action is looked for after the check, because the check counts its jobs.
+/// jobs are stored. The action is read after the check, because the check counts its jobs.
 async fn check_room(app: &AppState, submission: &ActionSubmission, queue: &str) -> Result<()> {
     match check_capacity(app, &[(queue.to_owned(), submission.inputs.len() as u64)].into()).await {
         Err(CommandError::Rejected(Rejection::QueueFull { .. })) if is_known(app, submission).await? => {

@@ -30,7 +30,7 @@ pub(crate) async fn cancel(app: &AppState, action_id: &ActionId) -> Result<usize
 }
 
 /// Cancels the pending jobs, asks workers to give up claimed jobs that have not started, and
-/// returns the number of cancelled jobs. A started job goes on, even if its start is not reported
+/// returns the number of cancelled jobs. A started job continues, even if its start is not reported
 /// yet.
 pub(crate) async fn cancel_unstarted(app: &AppState, action_id: &ActionId) -> Result<usize> {
     action_changes::close(app, action_id).await?;

@@ -1,7 +1,7 @@
 //! Sweep of blobs: removes blobs and files that no job names, and bounds the bytes of all blobs.
 //!
 //! A sweep goes through some records of blobs, and through a part of the storage. The next sweep
-//! goes on from there.
+//! continues there.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -25,13 +25,13 @@ use crate::{
 const PAGE: usize = 1000;
 const MAX_PAGES: usize = 10;
 
-/// Maximum number of files of a part that a pass remembers as orphans. Later passes find the rest.
+/// Maximum number of files of a part that a pass records as orphans. Later passes find the rest.
 const MAX_ORPHANS: usize = 1000;
 
 /// Position of the sweep in the records and in the storage.
 #[derive(Debug, Default)]
 pub(crate) struct BlobSweep {
-    /// Id of the last record that was looked at; empty at the start of a pass.
+    /// Id of the last record that was checked; empty at the start of a pass.
     after: String,
     /// Blobs of this pass so far.
     found: BlobTotals,
@@ -58,7 +58,7 @@ impl BlobSweep {
 
     /// Removes the old files of a part that had no record in the previous pass, and still have
     /// none. One pass is not enough: the clock may have been set forward, so that the file of a
-    /// commit whose record is about to be stored looks old.
+    /// commit whose record is about to be stored appears old.
     pub(crate) async fn sweep_part(
         &mut self,
         app: &AppState,

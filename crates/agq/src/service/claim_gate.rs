@@ -1,5 +1,5 @@
-//! Check of claimed jobs: a job whose plan is not approved goes to nobody, however the job has
-//! become available.
+//! Check of claimed jobs: a job whose plan is not approved is given to no worker, regardless of how
+//! the job has become available.
 //!
 //! While a job is claimed, its plan cannot be replaced, so the approval that the check reads is
 //! that of the job's plan.

@@ -164,7 +164,7 @@ async fn submit_later_action(
     match action_submission::submit(app, by, submission).await {
         // The inputs of the action are not stored whole, because a client has ended it meanwhile.
         Err(CommandError::Rejected(rejection @ Rejection::ActionNotOpen(_))) => Err(rejection.into()),
-        // Another node has stored the action since the look.
+        // Another node has stored the action after the query.
         Err(CommandError::Rejected(_)) if app.store.action(&action_id).await?.is_some() => Ok(()),
         other => other.map(drop),
     }
@@ -218,7 +218,7 @@ async fn submit_all_outputs(
     if submission.open { Ok(()) } else { action_changes::close(app, action_id).await }
 }
 
-/// Cancels the action, unless another node has handed on inputs, or the action was cancelled.
+/// Cancels the action, unless another node has passed on inputs, or the action was cancelled.
 async fn cancel_rejected(app: &AppState, action_id: &ActionId, rejection: Rejection) -> Result<()> {
     match app.store.action(action_id).await? {
         Some((action, _)) if !action.is_open || matches!(rejection, Rejection::ActionExists(_)) => Ok(()),
@@ -230,7 +230,7 @@ async fn cancel_rejected(app: &AppState, action_id: &ActionId, rejection: Reject
     }
 }
 
-/// Returns true for an action that is open only because some inputs are not handed on yet.
+/// Returns true for an action that is open only because some inputs are not passed on yet.
 pub(crate) async fn is_partly_submitted(app: &AppState, step: &WorkflowStep) -> Result<bool> {
     let (true, Ok(action_id)) = (step.is_action(), ActionId::new(step.id.as_str())) else { return Ok(false) };
     let Ok(submission) = read_action(&step.document) else { return Ok(false) };

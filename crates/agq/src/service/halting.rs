@@ -38,7 +38,7 @@ pub(crate) async fn run(app: Arc<AppState>) {
     }
 }
 
-/// Returns true if a later look may have more to do.
+/// Returns true if a later round may have more to do.
 pub(crate) async fn advance_all(app: &AppState) -> Result<bool> {
     let mut is_more = false;
     for (id, _) in app.store.documents(DocumentKind::Halted).await? {

@@ -38,8 +38,8 @@ pub(crate) async fn read(
     ask(app, &job, position.unwrap_or_default(), None).await
 }
 
-/// Returns the bytes from `offset` that a stream of a running job has so far. Returns `None` if its
-/// worker cannot be asked, or the task has not started.
+/// Returns the bytes from `offset` that a stream of a running job has so far. Returns `None` if the
+/// worker of the job cannot be asked, or the task has not started.
 pub(crate) async fn chunk(
     app: &AppState,
     job: &Job,

@@ -102,7 +102,8 @@ pub(crate) async fn forget(app: &AppState, job_id: &JobId) -> Result<()> {
     forget_ended(app, job_id, job.status()).await
 }
 
-/// Removes a job that has ended with `status`. It is an error if retention or a retry was faster.
+/// Removes a job that has ended with `status`. The error is that of a missing job if retention or a
+/// retry was faster.
 pub(crate) async fn forget_ended(app: &AppState, job_id: &JobId, status: Status) -> Result<()> {
     let was_there = app.store.forget_job(job_id, status).await?;
     if was_there { Ok(()) } else { Err(Rejection::JobNotFound(job_id.clone()).into()) }
@@ -123,8 +124,8 @@ pub(crate) async fn retry(app: &AppState, job_id: &JobId, force: bool) -> Result
     retry_by(app, job_id, move |job| job::retried(job, force, now)).await
 }
 
-/// Retries a job by `rule`. Takes up its workflow before and after, because the workflow may end in
-/// between.
+/// Retries a job by `rule`. Resumes the workflow of the job before and after the retry, because the
+/// workflow may end meanwhile.
 pub(super) async fn retry_by(
     app: &AppState,
     job_id: &JobId,

@@ -240,7 +240,7 @@ mod tests {
         let stalled = get(&app, "s").await.unwrap();
         run(&app, &stalled).await.unwrap();
         fire("second").await;
-        // A node that stalled after it had decided the first run goes on.
+        // A node that stalled after it had decided the first run continues.
         run(&app, &stalled).await.unwrap();
         let known = get(&app, "s").await.unwrap();
         assert_eq!((known.pending_id.as_deref(), known.last_id.as_deref()), (Some("second"), Some("first")));

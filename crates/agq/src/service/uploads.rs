@@ -166,7 +166,7 @@ async fn discard(storage: &Arc<dyn BlobStorage>, upload: &Upload) -> Result<(), 
 }
 
 /// Ends an upload. When the call returns, the blob of the upload is durable and has a record. The
-/// upload is over also after an error, unless the error says that it can be published again.
+/// upload has also ended after an error, unless the upload can be published again after that error.
 pub(crate) async fn commit(
     app: &AppState,
     caller: &Caller,

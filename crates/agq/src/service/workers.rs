@@ -50,7 +50,7 @@ pub(crate) async fn register(
     worker::check_connection(caller.registered.as_ref(), &worker_id)?;
     let (connection, now, text) =
         (caller.connection.clone(), app.clock.now(), documents::to_json(&registration));
-    // The record has the maximum silence, because the agq that looks for silent workers may have
+    // The record has the maximum silence, because the agq that detects silent workers may have
     // other settings.
     let silence_ms = Some(app.settings.silence_ms());
     let rule = move |known: Option<&Worker>| {
@@ -205,7 +205,7 @@ pub(crate) async fn drain_by(app: &AppState, worker_id: &WorkerId, by: String) -
     direct(app, worker_id, Some(Directive::Drain), rule).await
 }
 
-/// Changes the record of a worker by `rule`, and tells the worker about `directive`.
+/// Changes the record of a worker by `rule`, and sends `directive` to the worker.
 async fn direct(
     app: &AppState,
     worker_id: &WorkerId,

@@ -38,7 +38,8 @@ pub(super) struct Actor {
     pub(super) holds: Vec<HeldJob>,
     /// Blobs that agq has acknowledged, and no report has named.
     pub(super) committed: Vec<CommittedBlob>,
-    /// Reports that the actor has sent, as job id and document. Some are sent again later.
+    /// Reports that the actor has sent, as job id and document. Some of these reports are sent
+    /// again later.
     pub(super) sent: Vec<(String, String)>,
     /// Claims whose replies may not have arrived at the actor.
     pub(super) unconfirmed: Vec<UnackedClaim>,

@@ -41,8 +41,8 @@ pub(super) struct PublishedFiles {
 }
 
 impl PublishedFiles {
-    /// Returns all files that were ever published, because damage may bring an earlier state of the
-    /// database back.
+    /// Returns all files that were ever published, because damage may restore an earlier state of
+    /// the database.
     pub(super) fn of_all_times(&self) -> Self {
         Self { names: None, ..self.clone() }
     }

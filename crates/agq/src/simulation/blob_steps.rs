@@ -21,7 +21,7 @@ impl World {
         let mut world = Self::new(seed, image, false)?;
         world.end_process();
         let settings = &mut world.settings;
-        // Workers are silent for as long as a sweep takes to come, and keep their jobs.
+        // Workers may be silent until the next sweep, and keep their jobs.
         (settings.heartbeat_interval_ms, settings.start_timeout_ms, settings.job_timeout_ms) = (60_000, 0, 0);
         if (seed / 2).is_multiple_of(2) {
             (settings.keep_ended_ms, settings.keep_dead_ms) = (3000, 6000);
@@ -78,7 +78,7 @@ impl World {
         self.user_asks(PendingRequest::Inputs { action_id, count }, &["ACTION.SUBMIT", &json])
     }
 
-    /// Lets an actor do what comes next: claim, upload an output, or report it.
+    /// Lets an actor take its next step: claim a job, upload an output, or report the output.
     fn go_on_with_a_job(&mut self) -> CheckResult {
         // A worker, and the connection without one.
         let at = [0, 3][self.rng.usize(..2)];

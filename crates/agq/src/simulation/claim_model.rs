@@ -26,7 +26,7 @@ pub(super) struct ClaimModel {
     pub(super) changes_of_workers: BTreeMap<usize, u64>,
 }
 
-/// Conditions of a world that say which claimant may have which job.
+/// Conditions of a world that decide which claimant may have which job.
 #[derive(Debug, Clone)]
 pub(super) struct ClaimConditions<'w> {
     pub(super) has_sandboxes: bool,

@@ -103,8 +103,8 @@ fn try_all(when: &str, file: &[u8], promised: &[&Expectations], every_byte: bool
 }
 
 const SERVED: &str = "started, and everything is there";
-/// A damaged last commit looks like a commit that a crash has torn. A database with one sync per
-/// commit cannot distinguish the two.
+/// A damaged last commit has the form of a commit that a crash has torn. A database with one sync
+/// per commit cannot distinguish the two.
 const ROLLED_BACK: &str = "started with the commit before the last";
 const REFUSED: &str = "refused: ";
 

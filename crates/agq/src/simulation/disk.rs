@@ -155,7 +155,7 @@ impl Disk {
         self.lock().is_dead
     }
 
-    /// Kills the process. Its written data survives.
+    /// Kills the process. The data that the process has written survives.
     pub(super) fn kill(&self) {
         self.lock().is_dead = true;
     }

@@ -47,7 +47,7 @@ pub(super) struct ViewedClaim {
     pub(super) holder: String,
     pub(super) queues: Vec<String>,
     /// Earliest time of the claim, in milliseconds since 1970; `None` if jobs with a rate may wait
-    /// for longer than their rate says.
+    /// longer than their rate demands.
     pub(super) at_ms: Option<u64>,
 }
 

@@ -146,7 +146,8 @@ impl KeyHistory {
         Self { first: 0, versions: VecDeque::from([KeysVersion::new()]) }
     }
 
-    /// Appends the version after the atomic `works`. Returns its number and expected replies.
+    /// Appends the version after the atomic `works`. Returns the number and the expected replies of
+    /// the version.
     pub(super) fn ask(&mut self, works: &[KeyOperation]) -> (u64, Vec<Reply>) {
         let mut next = self.latest().clone();
         let replies = works.iter().map(|work| work.apply(&mut next)).collect();

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::actors::CommittedBlob;
 
-/// Result of a check; the error says what is wrong.
+/// Result of a check. The error names the defect.
 pub(super) type CheckResult = Result<(), String>;
 
 /// Job as its last event has shown it.

@@ -12,10 +12,10 @@
 //! - In each step (`steps`, `workers`) an actor sends a command, the writer writes a batch, time
 //!   passes, or a fault happens. Faults are crashes, power failures, failing and full disks, lost
 //!   replies, and clocks that are set back.
-//! - `process` is one run of agq between two crashes. It executes all tasks until they wait for the
-//!   writer, for time, or for a client.
-//! - `replies` hands replies to the actors, and records in the `ledger` what agq has acknowledged.
-//!   `keys` does the same for users' keys, as a model of Redis.
+//! - `process` is one run of agq between two crashes. The process executes all tasks until they
+//!   wait for the writer, for time, or for a client.
+//! - `replies` delivers replies to the actors, and records in the `ledger` what agq has
+//!   acknowledged. `keys` does the same for users' keys, as a model of Redis.
 //! - `checks` verifies the invariants: indexes agree with records, nothing acknowledged is lost,
 //!   the lifecycle of jobs permits each step, and no client waits while there is work for it.
 //! - `claim_checks` verifies claims against a model (`claim_model`), which computes from the

@@ -150,7 +150,7 @@ fn caller(app: &AppState) -> Arc<Caller> {
     Arc::new(Caller { connection, ..(*Actor::new(1, None).caller).clone() })
 }
 
-/// Submits a job, and claims it in the name of the connection. Returns its id.
+/// Submits a job, and claims it in the name of the connection. Returns the id of the job.
 async fn hold_a_job(app: &Arc<AppState>, caller: &Arc<Caller>) -> Result<String, String> {
     let plan = r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#;
     ask(app, caller, &["PLAN.SUBMIT", plan]).await?;
@@ -221,7 +221,7 @@ impl Client {
         )
     }
 
-    /// Fetches some jobs, and reports them. Returns their number.
+    /// Fetches some jobs, and reports them. Returns the number of these jobs.
     async fn work_off(&mut self) -> Result<usize, String> {
         let claims = ojs_jobs::fetched(&self.app, 4).await.map_err(|error| error.to_string())?;
         let jobs: Vec<_> = claims.into_iter().map(|claim| claim.job).collect();

@@ -85,7 +85,8 @@ impl SimulatedProcess {
         Ok(Self { app, store, writer, pool, spawner, messages, replies: Rc::default(), failure })
     }
 
-    /// Sends a command. The place of its writes in their order is fixed when the call returns.
+    /// Sends a command. The place of the writes of the command in the order of all writes is fixed
+    /// when the call returns.
     pub(super) fn give(
         &mut self,
         number: u64,
@@ -132,7 +133,7 @@ impl SimulatedProcess {
         std::iter::from_fn(|| Some(self.messages.try_recv().ok()?.message.payload)).collect()
     }
 
-    /// Returns the reason for which agq cannot go on, if there is one.
+    /// Returns the reason for which agq cannot continue, if there is one.
     pub(super) fn failure(&mut self) -> Option<String> {
         (&mut self.failure).now_or_never()
     }

@@ -186,7 +186,7 @@ impl World {
                 self.ledger.ended(job_id, Status::Completed, Some(holder));
             }
         } else if matches!(reply, Reply::Error(_)) {
-            // The reply says that another actor holds the job now.
+            // The reply states that another actor holds the job now.
             actor.holds.retain(|holding| holding.job_id != job_id);
         }
     }

@@ -20,7 +20,7 @@ const MAX_SHRINKS: usize = 300;
 pub(super) struct SeedScript {
     pub(super) seed: u64,
     pub(super) steps: u64,
-    /// If given, only these steps are executed.
+    /// Steps that are executed; `None` for all steps.
     pub(super) only: Option<BTreeSet<u64>>,
 }
 

@@ -15,8 +15,9 @@ use super::{
     world::{PendingRequest, World},
 };
 
-/// Contents of outputs, before they are repeated. Their hashes begin with the bytes 0, 1 and 2,
-/// because the first sweeps of a process look for files in these parts of the storage.
+/// Contents of outputs, before they are repeated. The hashes of the contents begin with the bytes
+/// 0, 1 and 2, because the first sweeps of a process search for files in these parts of the
+/// storage.
 pub(super) const CONTENTS: [&str; 3] = ["few-495", "more-bytes-63", "the-most-bytes-of-all-524"];
 
 pub(super) fn hash_of(content: &str) -> BlobHash {

@@ -113,7 +113,6 @@ mod tests {
         }
     }
 
-    /// Returns the log of a reload.
     async fn log_of(reload: &Reload) -> String {
         let buffer = Buffer::default();
         let writer = buffer.clone();

@@ -93,6 +93,6 @@ pub(crate) trait DocumentStore: Send + Sync + 'static {
     fn update_document(&self, kind: DocumentKind, id: &str, rule: DocumentRule) -> RuleFuture<()>;
     /// Returns lanes and limits that no kept job uses. Such a limit holds no job back.
     fn unused(&self, now: Timestamp) -> StoreFuture<UnusedRecords>;
-    /// Removes those of the given lanes and limits that are still unused.
+    /// Removes the given lanes and limits that are still unused.
     fn forget_unused(&self, unused: UnusedRecords) -> StoreFuture<()>;
 }

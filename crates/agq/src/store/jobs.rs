@@ -26,8 +26,8 @@ pub(crate) const MAX_WITHDRAWN: usize = 1000;
 /// Plans, actions and jobs, with their indexes. [`store`](super) has the rules for order, atomicity
 /// and durability.
 ///
-/// Writes are durable when they are answered, unless the method takes an [`AckLevel`] or says
-/// otherwise. A read sees one consistent state, which includes every write answered before the
+/// Writes are durable when they are answered, unless the method takes an [`AckLevel`] or documents
+/// another level. A read sees one consistent state, which includes every write answered before the
 /// call. A method that answers about a missing record returns `None`, `false` or an empty list, not
 /// an error; only a rule can reject.
 pub(crate) trait JobStore: Send + Sync + 'static {
@@ -88,7 +88,7 @@ pub(crate) trait JobStore: Send + Sync + 'static {
     /// share whose turn it is, the oldest job of the highest priority. A claim must be reported
     /// within `start_timeout_ms` milliseconds (0 for no bound). A store ends the jobs in front of
     /// the claimed job that can no longer run, at most [`MAX_WITHDRAWN`] in one write: claimants
-    /// without a job then look again. Claims are answered at [`AckLevel::Applied`], because a lost
+    /// without a job then claim again. Claims are answered at [`AckLevel::Applied`], because a lost
     /// claim only makes the job ready again.
     fn claim(
         &self,

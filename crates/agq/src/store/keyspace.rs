@@ -102,7 +102,7 @@ pub(crate) trait Keyspace: Send + Sync + 'static {
     fn read(&self, work: KeyRead) -> StoreFuture<()>;
     /// Runs a short read before the call returns. Returns false if the store is remote, and cannot.
     fn read_at_once(&self, work: &mut dyn FnMut(&dyn KeyReader)) -> bool;
-    /// Runs a read that may be long, on a thread where nobody waits for it.
+    /// Runs a read that may be long, on a thread on which no other work waits for the read.
     fn scan(&self, work: KeyRead) -> StoreFuture<()>;
     /// Returns at most `limit` expired keys, in order of expiry.
     fn overdue_keys(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<Bytes>>;

@@ -68,8 +68,8 @@ pub(crate) enum AckLevel {
     /// Every later read sees the write. A crash may lose the write, which the caller can
     /// tolerate.
     Applied,
-    /// A crash does not lose the write, as far as [`Durability`] promises. The level of
-    /// every write that a user would miss.
+    /// A crash does not lose the write, as far as [`Durability`] guarantees. The level of every
+    /// write that a user would miss.
     Durable,
     /// The write is on disk, whatever [`Durability`] is set.
     Synced,

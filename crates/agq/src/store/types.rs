@@ -177,7 +177,7 @@ pub(crate) struct StoredJob {
     pub(crate) results: Option<String>,
 }
 
-/// Results that a report brings, for a job that the report changes.
+/// Results in a report that changes a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReportedResults {
     /// Results of the tasks, as JSON.

@@ -45,7 +45,7 @@ pub(super) enum JobRequest {
 /// Future result of one write that claims for several claimants, in their order.
 type ClaimsFuture = StoreFuture<Vec<Option<Claim>>>;
 
-/// Maximum number of evictions that are remembered.
+/// Maximum number of recorded evictions.
 const MAX_EVICTIONS: usize = 1000;
 
 /// Handle by which commands claim jobs and enqueue waiters.
@@ -141,8 +141,8 @@ impl JobWaiters {
         let _stopping = self.send(JobRequest::Evict(holder));
     }
 
-    /// Enqueues a waiter. Returns false if its holder has been evicted since the counter was at
-    /// `count`.
+    /// Enqueues a waiter. Returns false if the holder of the waiter has been evicted since the
+    /// counter was at `count`.
     pub(super) fn enqueue(&self, waiter: JobWaiter, count: u64) -> Result<bool, StoreError> {
         // Keep the lock until the request is sent, so that no eviction comes in between.
         let evictions = self.locked();

@@ -2,7 +2,7 @@
 //! first come, first served.
 //!
 //! A list is checked when a new waiter names it and when it has got elements. The check is a read.
-//! Only if it finds elements, one write takes them for all waiters of the list.
+//! If the read finds elements, one write takes these elements for all waiters of the list.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -176,7 +176,7 @@ impl WaitingPop {
                     empty.insert(key);
                     continue;
                 }
-                // Another type is an error for a new command. A waiting command goes on waiting.
+                // Another type is an error for a new command. A waiting command continues to wait.
                 Err(KeyCommandError::Rejected(_)) if !self.is_new => continue,
                 Err(error) => return Err(error),
             }

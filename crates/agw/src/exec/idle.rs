@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::exec::spool::SpoolFile;
 
-/// Bounds of the interval between two looks at the sizes.
+/// Bounds of the interval between two polls of the sizes.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_INTERVAL: Duration = Duration::from_secs(1);
 

@@ -255,7 +255,8 @@ async fn fetch_blobs<'f>(
 }
 
 /// Bounds the memory of the job, if it wants a quantity of memory. Returns the bound of a job
-/// without a sandbox, and what the report says of any bound. Waits out a shortage of resources.
+/// without a sandbox, and the text about any bound in the report. Waits out a shortage of
+/// resources.
 async fn bound_memory(
     context: &ExecContext,
     mut sandbox: Option<&mut JobSandbox>,

@@ -7,7 +7,6 @@ use crate::exec::memory_bound::MemoryBound;
 /// Guard that keeps the resources of a job from other jobs. The last drop releases them.
 pub(crate) type ResourceHold = Arc<dyn Any + Send + Sync>;
 
-/// Resources of a job.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct JobResources {
     /// Names and values of variables of all tasks of the job. A plan cannot change these variables.

@@ -30,7 +30,7 @@ impl DiskSpace {
 /// Result of one check of the quota.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum QuotaCheck {
-    /// The job may go on, and the next check is due after this time.
+    /// The job may continue, and the next check is due after this time.
     Fits(Duration),
     /// The job must end. The text is the reason and the advice for the user.
     Exceeds(String),
@@ -53,7 +53,7 @@ impl Quota {
             ));
         }
         let reserve = self.reserve_on(room);
-        // A job with little output goes on, because its output is not what fills the disk.
+        // A job with little output continues, because its output is not what fills the disk.
         if room.free < reserve && used > room.free {
             return QuotaCheck::Exceeds(format!(
                 "its output takes {used} bytes, and the disk of the spool has only {} left: write less, or choose another --spool-dir of agw",

@@ -73,7 +73,7 @@ impl Group {
 
     pub(super) fn kill(&mut self) {
         self.find_stray_processes();
-        // Without its leader, the group may have become empty since the last look.
+        // Without its leader, the group may have become empty since the last poll.
         self.is_empty = self.is_empty || (!self.has_leader && self.has_no_process());
         self.signal(Signal::KILL);
         stray_processes::signal(&self.strays, Signal::KILL);

@@ -19,7 +19,7 @@ use rustix::process::Pid;
 
 use crate::exec::{job_mark::RunNumber, output_quota::QuotaCheck, process_table};
 
-/// Bounds of the interval between two looks.
+/// Bounds of the interval between two polls.
 const MIN_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -75,7 +75,7 @@ pub(crate) struct ProcessorMeter {
     limit: ProcessorLimit,
     processors: u32,
     measured: MeasuredProcesses,
-    /// Processor time in milliseconds at the last look.
+    /// Processor time in milliseconds at the last poll.
     seen: AtomicU64,
 }
 
@@ -139,7 +139,7 @@ impl ProcessorMeter {
     /// waited. The attempt has no running task.
     ///
     /// In a sandbox the sum is exact. Elsewhere, the time of a process that has left its task
-    /// counts as of the last look.
+    /// counts as of the last poll.
     pub(crate) fn add_unreported(&self, results: &mut [TaskResult]) {
         let used = self.seen.load(Ordering::Relaxed).max(millis(self.used(&[])));
         let reported = results.iter().map(|result| processor_ms(&result.resources)).sum();

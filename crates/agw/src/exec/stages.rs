@@ -92,7 +92,6 @@ pub(crate) enum Stderr {
     Stdout,
 }
 
-/// Progress of a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct JobProgress {
     /// Number of the running task, the first one of its stage.
@@ -220,7 +219,7 @@ fn command(
     };
     let (mut env, mut secret_env) = (Vec::with_capacity(task.env.len()), Vec::new());
     for (name, value) in &task.env {
-        // A value that an input fills in is text, even if the value looks like a secret.
+        // A value that an input fills in is text, even if the value has the form of a secret.
         match template::secret(value) {
             Some(wanted) => secret_env.push((name.clone(), secret(wanted, &task.command)?)),
             None => env.push((name.clone(), fill(value)?)),

@@ -20,7 +20,8 @@ use crate::exec::{
     process_table::{adopted_of, descendants},
 };
 
-/// Process outside the group of its task. Its pidfd protects other processes from signals.
+/// Process outside the group of its task. The pidfd of the process protects other processes from
+/// signals.
 #[derive(Debug)]
 pub(crate) struct StrayProcess {
     pid: Pid,

@@ -168,7 +168,7 @@ fn kill() -> Found {
 
 impl SeenProcesses {
     /// Returns the adopted processes all of whose runs have ended. Adds those that have ended to
-    /// `found`, and whether a process has to be looked at again.
+    /// `found`, and whether a process has to be checked again.
     fn strays(&mut self, running: &BTreeSet<RunNumber>, found: &mut Found) -> Vec<StrayProcess> {
         self.unended.retain(|process| !process.has_ended());
         self.unmarked.retain(|unmarked| !unmarked.process.has_ended());
@@ -202,7 +202,7 @@ impl SeenProcesses {
     }
 
     /// Records a process without a mark, and returns the process if all of its runs have ended. A
-    /// process has no mark during exec(2), so the call returns the process at the second look at
+    /// process has no mark during exec(2), so the call returns the process at the second poll at
     /// the earliest.
     fn unmarked(
         &mut self,

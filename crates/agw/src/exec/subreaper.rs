@@ -23,7 +23,7 @@ use crate::exec::process_table::children_of;
 
 /// Maximum wait for killed children.
 pub(crate) const MAX_ABANDONED_WAIT: Duration = Duration::from_secs(5);
-/// Maximum interval between two looks at killed children.
+/// Maximum interval between two polls of killed children.
 const MAX_PAUSE: Duration = Duration::from_millis(20);
 
 /// Children that this worker has started and has not reaped.

@@ -24,7 +24,6 @@ use crate::{
     report::{link::ReportLink, upload::Reaction},
 };
 
-/// Number of bytes of a chunk.
 const CHUNK_BYTES: u64 = 1024 * 1024;
 /// Pause before agq is asked again after an error.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -36,7 +36,7 @@ pub(crate) struct Registration {
     queues: Arc<[QueueName]>,
 }
 
-/// Stream of claimed jobs over a connection of its own. The drop closes the connection, which tells
+/// Stream of claimed jobs over a connection of its own. The drop closes the connection, which shows
 /// agq that the worker has not received the jobs of the last claim.
 pub(crate) struct ClaimStream {
     connection: Connection,

@@ -26,7 +26,6 @@ use tracing::{debug, warn};
 
 use crate::{exec::live_output::LargeOutput, report::link::ReportLink};
 
-/// Number of bytes of a chunk.
 const CHUNK_BYTES: u64 = 1024 * 1024;
 /// Pause before agq is asked again after an error of its storage, and after a lost connection.
 const PAUSE: Duration = Duration::from_secs(1);

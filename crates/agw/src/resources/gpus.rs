@@ -9,8 +9,8 @@ pub(crate) const CUDA_VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 /// Environment variable with the AMD GPUs that a process may use.
 pub(crate) const ROCR_VISIBLE: &str = "ROCR_VISIBLE_DEVICES";
 
-/// Variables that AMD's libraries read after [`ROCR_VISIBLE`]. Their indices count the GPUs that
-/// [`ROCR_VISIBLE`] has left.
+/// Variables that AMD's libraries read after [`ROCR_VISIBLE`]. The indices of these variables count
+/// the GPUs that [`ROCR_VISIBLE`] has left.
 pub(crate) const AFTER_ROCR: [&str; 3] = [CUDA_VISIBLE, "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"];
 
 /// Variables by which the tasks of a job see its GPUs alone.

@@ -374,7 +374,8 @@ async fn unregister(registration: &Registration, end: WorkerEnd) -> Registration
     RegistrationEnd::Ended(end)
 }
 
-/// Abandons the running jobs. Kills their processes first, because agq then gives the jobs away.
+/// Abandons the running jobs. Kills the processes of the jobs first, because agq then gives the
+/// jobs to other workers.
 async fn abandon(pool: &JobPool) -> WorkerEnd {
     let jobs = pool.job_ids();
     if jobs.is_empty() {

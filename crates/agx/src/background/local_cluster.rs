@@ -53,7 +53,7 @@ pub(crate) async fn wait_for_worker(agq: &str, key: &str) -> Result<usize> {
     }
 }
 
-/// Waits until the log of agw says that agq has the worker. Returns false after [`MAX_WAIT`]. The
+/// Waits until the log of agw shows that agq has the worker. Returns false after [`MAX_WAIT`]. The
 /// key of a worker may not list the workers of agq.
 pub(crate) async fn wait_for_registration(logs: &LogTails) -> bool {
     let since = Instant::now();

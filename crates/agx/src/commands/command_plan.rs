@@ -94,7 +94,7 @@ pub(super) fn identified(mut plan: Plan, prefix: &str) -> Result<Plan> {
 }
 
 /// Removes the queue that `option` names, because a worker that agx starts serves the default one
-/// only, and tells the user.
+/// only, and warns the user.
 pub(super) fn ignore_queue(queue: &mut Option<QueueName>, option: &str, output: OutputFormat) {
     if queue.take().is_some() {
         output.note(&format!("agx: {option} is for a cluster; the worker that agx starts serves one queue"));

@@ -31,7 +31,7 @@ pub(super) struct LineInputs<'a> {
     begun: Vec<u8>,
     /// True until the first lines, before which a byte order mark may be.
     is_first: bool,
-    /// True once the user was told of a carriage return.
+    /// True once the user was warned of a carriage return.
     has_noted_crlf: bool,
 }
 

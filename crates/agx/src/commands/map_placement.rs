@@ -24,7 +24,7 @@ struct AbleWorkers {
     text: String,
 }
 
-/// Tells the user where the jobs would run, and returns the workers. An agq that does not answer
+/// Shows the user where the jobs would run, and returns the workers. An agq that does not answer
 /// does not fail a dry run.
 pub(super) async fn able_workers(
     given: Result<Option<Server>>,
@@ -48,7 +48,7 @@ pub(super) async fn able_workers(
     }
 }
 
-/// Tells the user if no worker has all that the jobs need.
+/// Warns the user if no worker has all that the jobs need.
 pub(super) async fn note_without_worker(
     agq: &mut Connection,
     plan: &Plan,

@@ -11,7 +11,7 @@ use crate::{
     util::signals::stop_requested,
 };
 
-/// Ends an interrupted map on a cluster. Without a joblog, its action goes on.
+/// Ends an interrupted map on a cluster. Without a joblog, its action continues.
 pub(super) async fn end_interrupted(
     mapped: impl Future<Output = Result<MapOutcome>> + Unpin,
     has_joblog: bool,
@@ -25,7 +25,7 @@ pub(super) async fn end_interrupted(
     Err(left_behind(left, action_id, output))
 }
 
-/// Returns the failure of an interrupted map. The action goes on if agq has it.
+/// Returns the failure of an interrupted map. The action continues if agq has the action.
 fn left_behind(left: Option<MapOutcome>, action_id: &ActionId, output: OutputFormat) -> CliError {
     if left.is_some_and(|left| !left.collected.has_begun) {
         return CliError::Interrupted;
@@ -65,7 +65,7 @@ async fn end_logged(
     Err(CliError::Interrupted)
 }
 
-/// Returns the text that says which inputs were not sent, or `None` if all were.
+/// Returns the text that names the inputs that were not sent, or `None` if all were.
 fn not_sent(unsent: UnsentInputs) -> Option<String> {
     let UnsentInputs { inputs, is_more } = unsent;
     match (inputs, is_more) {

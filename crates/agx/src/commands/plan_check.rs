@@ -91,8 +91,8 @@ impl Judges {
     }
 }
 
-/// Checks a plan like agq with the default limits, judges it by a policy, and says how a worker
-/// with a trust file would run it.
+/// Checks a plan like agq with the default limits, judges it by a policy, and shows how a worker
+/// with a trust file would run the plan.
 pub(super) fn check(args: &PlanCheckArgs, output: OutputFormat) -> Result<()> {
     let plan = checked_plan(&args.file)?;
     let found = args.judges.read()?.judge(&plan);

@@ -35,7 +35,7 @@ pub(super) fn check_sandbox(tasks: &[Task], profile: &ProfileArg) -> Result<()> 
     ))
 }
 
-/// Looks up the programs in PATH, which the worker of this command inherits, and those with a path
+/// Searches the programs in PATH, which the worker of this command inherits, and those with a path
 /// in the file system, below `cwd` if they are relative.
 pub(super) fn check_programs(plan: &Plan, cwd: Option<&str>) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();

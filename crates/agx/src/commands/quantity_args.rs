@@ -16,7 +16,7 @@ use crate::{
     output::OutputFormat,
 };
 
-/// Interval between two looks whether the worker of this command has registered.
+/// Interval between two polls for the registration of the worker of this command.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Quantities of resources.
@@ -136,7 +136,7 @@ async fn check_first_worker(server: &Server, plan: &Plan) -> Result<()> {
     ))
 }
 
-/// Tells the user if no worker of the server has what the plan needs. The jobs of the plan wait for
+/// Warns the user if no worker of the server has what the plan needs. The jobs of the plan wait for
 /// such a worker.
 pub(super) async fn note_workers(server: &Server, plan: &Plan, output: OutputFormat) -> Result<()> {
     if plan.requires.resources.is_empty() {
@@ -145,7 +145,7 @@ pub(super) async fn note_workers(server: &Server, plan: &Plan, output: OutputFor
     note_without_worker(&mut Connection::open(server).await?, plan, output).await
 }
 
-/// Tells the user if no worker has what the jobs of an action need, whose quantities are `own` and
+/// Warns the user if no worker has what the jobs of an action need, whose quantities are `own` and
 /// otherwise those of the plan. The jobs wait for such a worker.
 pub(super) async fn note_workers_of_action(
     agq: &mut Connection,

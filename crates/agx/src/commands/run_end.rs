@@ -10,7 +10,7 @@ use crate::{
 
 /// Exit code of a command that has exceeded its time limit, as of timeout(1).
 const TIMED_OUT: u8 = 124;
-/// Exit code if agx itself fails, or cannot say how the command ended, as of env(1).
+/// Exit code if agx itself fails, or cannot determine how the command ended, as of env(1).
 pub(super) const UNKNOWN: u8 = 125;
 
 /// Returns the error of a job that did not complete, with the exit code of its command.
@@ -54,7 +54,7 @@ fn exit_code(result: &TaskResult) -> u8 {
     u8::try_from(result.exit_code).unwrap_or(UNKNOWN)
 }
 
-/// Returns the reason of a failure that the exit code does not tell.
+/// Returns the reason of a failure that the exit code does not show.
 fn explained(result: &TaskResult, why: String) -> Option<String> {
     let ended = (result.timed_out || result.signal.is_some()).then_some(why);
     let denied = denial(result).map(|denied| format!("sandbox: {denied}"));

@@ -146,7 +146,7 @@ async fn until_signal(scaler: &mut Scaler, interval: Duration, signal: &mut Firs
         let step = finished(scaler, looked, signal).await?;
         failures = if step.outcome == ScaleOutcome::Failed { failures + 1 } else { 0 };
         let wait = pause(interval, failures);
-        // A decision that is not carried out is the same at the next look.
+        // A decision that is not carried out is the same at the next poll.
         let is_news = step.outcome != ScaleOutcome::NotRun || shown.as_ref() != Some(&step);
         if step.decision != ScaleDirection::None && is_news {
             show(&step, scaler.output)?;

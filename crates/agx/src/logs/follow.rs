@@ -28,7 +28,7 @@ const MIN_ACTION_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// First and longest interval of polls of a single job.
 const FIRST_JOB_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_JOB_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Time after which the user of a command that submits a job is told that the job waits.
+/// Time after which the user of a command that submits a job is notified that the job waits.
 pub(crate) const WAIT_NOTED_AFTER: Duration = Duration::from_secs(2);
 /// Number of jobs per request.
 const AT_ONCE: usize = 256;
@@ -39,7 +39,7 @@ pub(crate) struct LogOptions {
     pub(crate) follow: bool,
     /// Number of the only task to print, if any.
     pub(crate) task: Option<u32>,
-    /// Time after which a note says that the job waits for a worker.
+    /// Time after which a note shows that the job waits for a worker.
     pub(crate) wait_noted_after: Duration,
     /// Maximum number of attempts of a job that asks for a later one. Default: no bound.
     pub(crate) max_attempts: Option<u32>,

@@ -50,7 +50,7 @@ impl SilentWorkers {
         self.until.get(worker).is_some_and(|until| Instant::now() < *until)
     }
 
-    /// Adds a worker that did not answer. Tells the user once.
+    /// Adds a worker that did not answer. Notifies the user once.
     fn add(&mut self, worker: String, reason: &str) {
         if self.until.insert(worker, Instant::now() + MUTE).is_none() {
             self.output.note(&format!("agx: {reason}; agx prints the kept output when its jobs end"));

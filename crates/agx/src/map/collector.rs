@@ -102,7 +102,8 @@ impl Collector<'_> {
             self.line.show(&status);
             self.ahead.running(status.running);
             if status.halted.is_some() {
-                // agq has withdrawn the jobs, and cancels the started ones if the policy says so.
+                // agq has withdrawn the jobs, and cancels the started ones if the policy demands
+                // that.
                 self.state.collected.is_halted = true;
                 self.request(StopLevel::StartNone);
             }

@@ -29,7 +29,7 @@ use crate::{
     watch::{failures::MAX_REPORTED, progress::ProgressLine},
 };
 
-/// Programs whose exit code 1 says that nothing was found (POSIX, grep).
+/// Programs whose exit code 1 means that nothing was found (POSIX, grep).
 const SEARCHERS: [&str; 7] = ["grep", "egrep", "fgrep", "zgrep", "bzgrep", "xzgrep", "rg"];
 
 pub(crate) struct Delivery {

@@ -210,7 +210,7 @@ fn written(braces: &Braces<'_>) -> String {
     if braces.is_double { format!("{{{{{inside}}}}}") } else { format!("{{{inside}}}") }
 }
 
-/// Refuses `{{.}}`: it may be of a template language, or a placeholder in braces.
+/// Refuses `{{.}}`, which may be of a template language, or a placeholder in braces.
 fn two_meanings(braces: &Braces<'_>) -> BraceMeaning {
     let (written, inside) = (written(braces), braces.inside);
     BraceMeaning::Refused {

@@ -12,7 +12,7 @@ pub(crate) struct OptionCheck {
     /// Placeholders at the start of a word where a program may read options.
     leading: InputFields,
     output: OutputFormat,
-    /// True if the user was told that inputs end with a carriage return.
+    /// True if the user was warned that inputs end with a carriage return.
     has_warned_of_crlf: bool,
 }
 

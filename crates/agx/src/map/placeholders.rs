@@ -35,7 +35,7 @@ impl Placeholder {
     /// `{}`
     pub(crate) const WHOLE: Self = Self { part: InputPart::Whole, source: None, is_list: false };
 
-    /// Parses the text between braces. Returns `None` if it is not a placeholder.
+    /// Parses the text between braces. Returns `None` for another text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, part) = text.split_at(digits);

@@ -103,7 +103,7 @@ impl Printer {
         }
     }
 
-    /// Ends output that came in chunks, and logs its job, now or at its turn.
+    /// Ends output that was printed in chunks, and logs its job, now or at its turn.
     pub(crate) fn end(&mut self, of: &StreamedOutput, log_line: &[u8], line: &ProgressLine) -> Result<()> {
         let StreamedOutput { at, waiting } = *of;
         match (&mut self.queue, waiting) {

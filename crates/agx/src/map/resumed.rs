@@ -1,5 +1,6 @@
 //! Jobs that a joblog has as done. As in GNU Parallel, the number of an input alone decides whether
-//! its job is done; agx warns if the command of that number is another one now, or cannot tell.
+//! its job is done; agx warns if the command of that number is another one now, or if agx cannot
+//! compare the commands.
 
 use std::{
     collections::BTreeMap,

@@ -18,7 +18,6 @@ use super::{
 };
 use crate::error::{CliError, Result};
 
-/// One source of inputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum InputSource {
     /// Values on the command line.

@@ -11,6 +11,6 @@ pub(crate) enum StopLevel {
     End,
     /// As [`Self::End`], and waiting jobs are not cancelled: their agq ends with the map.
     EndWithServer,
-    /// agx takes the results of ended jobs, and the action goes on without agx.
+    /// agx takes the results of ended jobs, and the action continues without agx.
     Leave,
 }

@@ -316,7 +316,6 @@ impl InputSubmitter {
     }
 }
 
-/// Returns the number of inputs in all batches.
 fn inputs_of(batches: &[InputBatch]) -> u64 {
     batches.iter().map(|batch| batch.inputs.len() as u64).sum()
 }

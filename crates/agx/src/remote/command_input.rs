@@ -33,14 +33,13 @@ use crate::{
 
 /// Maximum number of bytes of text in the input of a job.
 const MAX_TEXT_BYTES: u64 = 64 * 1024;
-/// Number of bytes of a chunk.
 const CHUNK_BYTES: u64 = 1024 * 1024;
 /// Maximum number of uploads from the beginning, after agq has lost the earlier ones.
 const MAX_UPLOADS: u32 = 10;
 /// Maximum number of repeated requests to end an upload, and the pause before each.
 const MAX_COMMITS: u32 = 100;
 const PAUSE: Duration = Duration::from_secs(1);
-/// Time after which the user is told that agx waits for the end of stdin.
+/// Time after which the user is notified that agx waits for the end of stdin.
 const WAIT_NOTED_AFTER: Duration = Duration::from_secs(2);
 
 /// Stdin of a command.
@@ -61,7 +60,7 @@ pub(crate) struct InputFile {
 }
 
 impl CommandInput {
-    /// Reads stdin to its end, unless it is a terminal or another device. A pipe is copied to a
+    /// Reads stdin to its end, unless stdin is a terminal or another device. A pipe is copied to a
     /// temporary file if it has more than a short text, because agx may have to send it again.
     pub(crate) async fn read(output: OutputFormat) -> Result<Self> {
         let (send, mut received) = oneshot::channel();

@@ -38,7 +38,6 @@ impl RetryingClient {
         self.connection.clone()
     }
 
-    /// ACTION.STATUS
     pub(crate) async fn action(&mut self, action_id: &ActionId) -> Result<Option<ActionStatus>, ClientError> {
         self.with_retry(async |connection| connection.action(action_id).await).await
     }
@@ -61,7 +60,6 @@ impl RetryingClient {
         self.with_retry(async |connection| connection.add_inputs(action_id, inputs.clone(), at).await).await
     }
 
-    /// ACTION.CLOSE
     pub(crate) async fn close_action(&mut self, action_id: &ActionId) -> Result<(), ClientError> {
         self.with_retry(async |connection| connection.close_action(action_id).await).await
     }
@@ -97,7 +95,6 @@ impl RetryingClient {
         .await
     }
 
-    /// ACTION.CANCEL
     pub(crate) async fn cancel_action(&mut self, action_id: &ActionId) -> Result<u64, ClientError> {
         self.with_retry(async |connection| connection.cancel_action(action_id).await).await
     }

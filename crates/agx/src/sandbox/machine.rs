@@ -30,7 +30,7 @@ pub(crate) async fn examine() -> Result<MachineSandbox, String> {
     found(&ended.map_err(|error| error.to_string())?)
 }
 
-/// Returns the result of an examination that has ended. Exit code 1 says that the profile `reader`
+/// Returns the result of an examination that has ended. Exit code 1 means that the profile `reader`
 /// cannot be enforced, or that the examination failed.
 fn found(ended: &Output) -> Result<MachineSandbox, String> {
     match parse::<Document>(&ended.stdout) {

@@ -32,7 +32,6 @@ impl ProfileArg {
         self.sandbox.as_deref()
     }
 
-    /// Returns the sandbox for a plan.
     pub(crate) fn of_plan(&self) -> Option<PlanSandbox> {
         self.sandbox.clone().map(|profile| PlanSandbox { profile })
     }

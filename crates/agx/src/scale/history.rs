@@ -1,4 +1,4 @@
-//! Memory of a scaler between two looks at agq.
+//! State of a scaler between two polls of agq.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,18 +11,17 @@ use super::{shortage::shortage, terms::ScaleTerms, view::View};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Idle {
     since: Timestamp,
-    /// Number of jobs that the worker had ended. Jobs may run between two looks.
+    /// Number of jobs that the worker had ended. Jobs may run between two polls.
     ended_jobs: u64,
 }
 
-/// Workers and jobs that earlier looks at agq have shown.
+/// Workers and jobs that earlier polls of agq have shown.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ScaleHistory {
     /// Live workers.
     registered: BTreeSet<WorkerId>,
     /// Time of the start of each worker that has not registered, oldest first.
     started: Vec<Timestamp>,
-    /// Idle workers.
     idle: BTreeMap<WorkerId, Idle>,
     /// Time since which jobs lack workers that are not starting.
     short_since: Option<Timestamp>,
@@ -80,7 +79,7 @@ impl ScaleHistory {
     }
 }
 
-/// Returns the number of jobs that the worker has ended, as its last heartbeat says.
+/// Returns the number of jobs that the worker has ended, according to its last heartbeat.
 fn ended_jobs(worker: &WorkerStatus) -> u64 {
     let counter = |name: &str| worker.stats.as_ref()?.get(name).and_then(Value::as_u64);
     let counters = ["completed_jobs_total", "failed_jobs_total"].map(counter);

@@ -1,4 +1,4 @@
-//! Autoscaler of `agx scale`: looks at workers and waiting jobs, and runs the commands of the user
+//! Autoscaler of `agx scale`: polls workers and waiting jobs, and runs the commands of the user
 //! that start and end workers.
 
 mod decision;
@@ -33,7 +33,7 @@ use crate::{
 /// Maximum wait after failures of a command, unless the interval is longer.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// Autoscaler and its memory.
+/// Autoscaler and its state.
 pub(crate) struct Scaler {
     pub(crate) agq: RetryingClient,
     pub(crate) terms: ScaleTerms,
@@ -46,7 +46,7 @@ pub(crate) struct Scaler {
 }
 
 impl Scaler {
-    /// Returns a scaler that has not looked at agq yet.
+    /// Returns a scaler that has not polled agq yet.
     pub(crate) fn new(
         (agq, output): (RetryingClient, OutputFormat),
         (terms, selection): (ScaleTerms, ScaleSelection),
@@ -159,7 +159,7 @@ fn is_there(answer: Result<(), ClientError>) -> Result<bool> {
     }
 }
 
-/// Returns the wait before the next look: `interval`, doubled for each failure in succession.
+/// Returns the wait before the next poll: `interval`, doubled for each failure in succession.
 pub(crate) fn pause(interval: Duration, failures: u32) -> Duration {
     interval.saturating_mul(1 << failures.min(16)).min(MAX_WAIT.max(interval))
 }

@@ -63,7 +63,7 @@ fn view(workers: &[WorkerStatus], waiting: &[Demand]) -> View {
     View { workers: workers.to_vec(), waiting: waiting.to_vec() }
 }
 
-/// Returns the decision after these looks, at the time of the last one, and the history.
+/// Returns the decision after these polls, at the time of the last poll, and the history.
 fn after(terms: &ScaleTerms, looks: &[(u64, &View)]) -> (ScaleDecision, ScaleHistory) {
     let mut history = ScaleHistory::default();
     for (secs, view) in looks {

@@ -21,7 +21,7 @@ pub(crate) struct ScaleSelection {
     pub(crate) tags: Vec<String>,
 }
 
-/// Workers and jobs that a scaler looks at.
+/// Workers and jobs that a scaler polls.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct View {
     /// Workers that are not dead.

@@ -35,7 +35,6 @@ struct Top<D> {
     redraw: D,
 }
 
-/// End of a wait.
 enum WaitEnd<T> {
     Done(T),
     /// A key asks for this action.
@@ -289,7 +288,7 @@ mod tests {
         let redraw = |_: &TopModel| -> io::Result<()> { Ok(()) };
         let mut top = Top { model: TopModel::default(), keys, redraw };
         top.run(&server, None).await.unwrap();
-        // A message would say that agq has not answered in time.
+        // The message would be that agq has not answered in time.
         assert_eq!((&top.model.screen, top.model.message.as_str()), (&Screen::Workers, ""));
     }
 }

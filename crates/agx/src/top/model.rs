@@ -20,9 +20,7 @@ pub(super) enum Screen {
     Actions,
     Workers,
     Queues,
-    /// The jobs of an action.
     Jobs(ActionId),
-    /// One job.
     Job(JobId),
 }
 
@@ -206,7 +204,7 @@ impl TopModel {
         Some((QueueName::new(name).ok()?, paused))
     }
 
-    /// Sorts failed jobs first, because the user looks for them.
+    /// Sorts failed jobs first, because the user searches for failures.
     pub(super) fn update_jobs(&mut self, mut jobs: Vec<JobStatus>) {
         jobs.sort_by_key(|job| (!is_failed(job), job.index));
         self.jobs = jobs;

@@ -24,7 +24,6 @@ pub(crate) const STDIN_FIELD: &str = "stdin";
 /// Maximum number of bytes of joined outputs. A call should not last longer than clients wait.
 const MAX_BYTES: u64 = 1024 * 1024 * 1024;
 
-/// Number of bytes of a chunk.
 const CHUNK_BYTES: usize = 1024 * 1024;
 
 /// Maximum number of uploads from the beginning, after agq has lost the earlier ones.

@@ -251,8 +251,8 @@ fn shown_input(json: &str) -> Option<Value> {
     Some(whole.unwrap_or_else(|| Value::String(escape_within(json.as_bytes(), MAX_TEXT_BYTES).text)))
 }
 
-/// Escapes the hidden characters in all texts and names of a value. In JSON, they may have been
-/// escapes, which a client reads as the characters.
+/// Escapes the hidden characters in all texts and names of a value. In JSON, these characters may
+/// have been escapes, which a client reads as the characters.
 fn with_printable_texts(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(printable(&text)),

@@ -15,7 +15,7 @@ use crate::{
     reports::ActionReport,
 };
 
-/// Shortest and longest pause between two looks at an action. A long wait has long pauses.
+/// Shortest and longest pause between two polls of an action. A long wait has long pauses.
 const MIN_PAUSE: Duration = Duration::from_millis(20);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 

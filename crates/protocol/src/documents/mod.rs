@@ -104,7 +104,7 @@ fn parse_with_place<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> 
     Ok(value)
 }
 
-/// Parses a JSON object. For other JSON, the error says so instead of naming a field.
+/// Parses a JSON object. For other JSON, the error demands an object, and names no field.
 pub fn parse_object<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> {
     if json.trim_ascii_start().first() != Some(&b'{') {
         return Err(BadDocument("it is not a JSON object, which begins with {".into()));
@@ -121,7 +121,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Returns true if a JSON text is an object. Reads only its first character.
+/// Returns true if a JSON text is an object. Reads only the first character of the text.
 pub fn is_object(json: &str) -> bool {
     json.trim_start().starts_with('{')
 }

@@ -55,13 +55,13 @@ pub enum CommandAccess {
     Admin,
 }
 
-/// Permission of the key of an agent to use a command. A command is refused unless its row says
-/// otherwise.
+/// Permission of the key of an agent to use a command. A command is refused unless its row names
+/// another value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentAccess {
     /// Refused.
     Refused,
-    /// Permitted: the command names nothing that belongs to anybody.
+    /// Permitted: the command names no record of an owner.
     Permitted,
     /// Permitted for what the agent owns. Everything else does not exist for the command.
     Own,

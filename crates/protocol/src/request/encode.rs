@@ -24,7 +24,8 @@ fn named(name: &'static str, names: &[String]) -> Vec<Bytes> {
 }
 
 impl Request {
-    /// Returns the arguments of the command. [`Request::parse`] parses them to an equal request.
+    /// Returns the arguments of the command. [`Request::parse`] parses these arguments to an equal
+    /// request.
     pub fn encode(&self) -> Vec<Bytes> {
         match self {
             Self::Key(key) => key.encode(),

@@ -5,7 +5,7 @@ use tokio_util::codec::Encoder;
 
 use crate::limits::MAX_ERROR_LINE_BYTES;
 
-/// RESP version of a connection. `HELLO 3` changes it.
+/// RESP version of a connection. `HELLO 3` changes the version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RespVersion {
     /// RESP2, the default.

@@ -1,9 +1,10 @@
 //! Halt policies: when an action halts, and what is left to do for a halted action.
 //!
 //! An action with a policy is armed. The report that meets the policy halts the action. From then
-//! on the action accepts no inputs, and no job of it is claimed. Its waiting jobs are cancelled,
-//! and workers give up the jobs that they have claimed and not started. After a grace period, the
-//! started jobs of a `now` policy are cancelled. When no job is left, the halt is complete.
+//! on the action accepts no inputs, and no job of it is claimed. The waiting jobs of the action are
+//! cancelled, and workers give up the jobs that they have claimed and not started. After a grace
+//! period, the started jobs of a `now` policy are cancelled. When no job is left, the halt is
+//! complete.
 
 use agenix_protocol::{
     documents::{Halt, HaltCondition, HaltThreshold, HaltedStatus, Status},

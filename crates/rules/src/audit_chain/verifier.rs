@@ -46,7 +46,7 @@ pub struct ChainVerifier {
 }
 
 impl ChainVerifier {
-    /// Returns a verification that looks for the head `wanted`.
+    /// Returns a verification that searches for the head `wanted`.
     pub fn new(wanted: Option<ChainHead>) -> Self {
         Self { wanted, ..Self::default() }
     }
@@ -219,7 +219,7 @@ mod tests {
         let mut changed = whole.clone();
         changed[4] = changed[4].replace("p4", "q4");
         assert_eq!(verified(&changed, Some(chain.head())).unwrap().after_wanted(), None);
-        // The log went on after the head was kept.
+        // The log was continued after the head was recorded.
         lines(&mut chain, 1);
         let mut kept = AuditChain::default();
         kept.push_line(whole[2].as_bytes());

@@ -1,4 +1,4 @@
-//! Use of a budget: what counts in its window, and when it comes back.
+//! Use of a budget: what counts in its window, and when used amounts return.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -94,7 +94,7 @@ pub struct Exhausted {
     pub limit: u64,
     /// Part that the request needs.
     pub wanted: u64,
-    /// Time at which the wanted part has come back; `None` if it depends on the end of jobs, or if
+    /// Time at which the wanted part has returned; `None` if it depends on the end of jobs, or if
     /// more is wanted than the budget ever permits.
     pub next: Option<Timestamp>,
 }
@@ -168,7 +168,7 @@ impl Usage {
         self.reserved
     }
 
-    /// Returns the time at which the next part of an amount comes back.
+    /// Returns the time at which the next part of an amount returns.
     pub fn returns_at(&self, amount: BudgetAmount, now: Timestamp) -> Option<Timestamp> {
         let mut used = self.in_window(now).filter(|(_, hour)| hour.of(amount) > 0);
         used.next().map(|(hour, _)| self.over_at(hour))
@@ -193,8 +193,8 @@ impl Usage {
     }
 
     /// Charges `jobs` submitted jobs and `plans` submitted plans. The terms of the charge apply to
-    /// a use without terms. They never replace other terms, because a submission may have read its
-    /// terms before an admin changed them.
+    /// a use without terms. The terms of the charge never replace other terms, because a submission
+    /// may have read its terms before an admin changed them.
     pub fn charged(&self, charge: &SubmissionCharge, jobs: u64, plans: u64) -> Result<Self, Exhausted> {
         let has_terms = self.budget != Budget::default();
         let mut next = self.clone().under(if has_terms { self.budget } else { charge.budget });

@@ -56,7 +56,7 @@ impl User {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no such user, and if the system cannot look for it.
+    /// Returns an error if there is no such user, and if the system cannot search its users.
     pub fn find(name: &str) -> io::Result<Self> {
         if let Ok(id) = name.parse() {
             return Ok(Self { uid: id, gid: id });

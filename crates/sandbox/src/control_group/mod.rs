@@ -1,9 +1,9 @@
 //! Control groups (version 2): bound the processes and the memory of a job in sum.
 //!
 //! A worker whose own control group is delegated to it moves itself to a group below, because a
-//! group that hands on controllers must not have processes of its own. Each supervisor gets a group
-//! beside that of the worker, and so does each job without a sandbox whose memory is bounded. The
-//! owner of the limits is the worker; a supervisor only joins.
+//! group that delegates controllers must not have processes of its own. Each supervisor gets a
+//! group beside that of the worker, and so does each job without a sandbox whose memory is bounded.
+//! The owner of the limits is the worker; a supervisor only joins.
 
 mod delegated;
 mod group;

@@ -5,8 +5,8 @@
 //!
 //! A supervisor has two domains. The domain of the profile restricts the whole process, once. The
 //! right to execute depends on the programs of a job, so a thread restricts itself once more for
-//! these programs, and starts the tasks of the job (`supervisor::job`). The thread lives on for
-//! further jobs with the same programs, so most jobs pay for no domain.
+//! these programs, and starts the tasks of the job (`supervisor::job`). The thread continues for
+//! further jobs with the same programs, so most jobs need no new domain.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use landlock::{
 
 use crate::fault::{Step, StepFault};
 
-/// Versions that brought new rights, newest first.
+/// Versions that have added rights, newest first.
 const VERSIONS: [ABI; 6] = [ABI::V10, ABI::V9, ABI::V6, ABI::V5, ABI::V4, ABI::V3];
 /// First version that handles truncation, without which written files are not protected.
 const FIRST_WITH_TRUNCATE: ABI = ABI::V3;

@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn scratch_gets_its_mode_back_and_loses_its_attributes() {
-        // Denies everything to everybody (acl(5), version 2): owner, group and others.
+        // Denies all access (acl(5), version 2): owner, group and others.
         const DEFAULT_ACL: &[u8] = b"\x02\0\0\0\x01\0\0\0\xff\xff\xff\xff\
             \x04\0\0\0\xff\xff\xff\xff\x20\0\0\0\xff\xff\xff\xff";
         let attributes = [("user.left", &b"x"[..]), ("system.posix_acl_default", DEFAULT_ACL)];

@@ -1,4 +1,4 @@
-//! Filters of system calls (seccomp). A denied call fails with EPERM, and the program goes on. An
+//! Filters of system calls (seccomp). A denied call fails with EPERM, and the program continues. An
 //! allow list would break with each new C library.
 //!
 //! A foreign architecture ends the process. On x86-64, each number is denied once more with the bit

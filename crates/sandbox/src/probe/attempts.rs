@@ -70,7 +70,7 @@ pub(crate) fn attempt() -> ExitCode {
     }
 }
 
-/// Leaves the session of the task, says so, and waits for its end.
+/// Leaves the session of the task, reports that, and waits for the end of the task.
 fn daemon() -> ExitCode {
     let _is_leader = setsid();
     let _is_gone = io::stdout().write_all(b"1");
@@ -204,7 +204,7 @@ fn signals(targets: &Targets) -> io::Result<Vec<(&'static str, bool)>> {
 }
 
 fn memory(targets: &Targets) -> io::Result<Vec<(&'static str, bool)>> {
-    // Without permission, the kernel does not look at the address.
+    // Without permission, the kernel does not read the address.
     let is_denied = |error| matches!(error, Errno::EPERM | Errno::ESRCH | Errno::ENOSYS);
     let reads = |pid| {
         let mut byte = [0];

@@ -8,7 +8,7 @@ use super::message::Message;
 /// Bytes of the length before each document.
 const LENGTH_BYTES: usize = 4;
 
-/// Error for bytes that are not a frame. The connection cannot go on.
+/// Error for bytes that are not a frame. The connection cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The document is longer than its message may be, or empty.
@@ -20,7 +20,7 @@ pub enum Malformed {
     /// The connection ended within a frame.
     #[error("the connection ended within a message")]
     Truncated,
-    /// The message has another number of descriptors than it says.
+    /// The message has another number of descriptors than its document states.
     #[error("{0} descriptors with a message that has {1}")]
     Descriptors(usize, usize),
 }

@@ -134,8 +134,8 @@ fn restrict_files(setup: &Setup, scratch: &Path, has_own_proc: bool) -> Result<O
     Ok(Some(landlock))
 }
 
-/// Serves jobs. A thread restricts itself to the programs of a job, and serves it and the next jobs
-/// with the same programs.
+/// Serves jobs. A thread restricts itself to the programs of a job, and serves the job and the next
+/// jobs with the same programs.
 fn serve(channel: &mut Channel<SupervisorRequest>, sandbox: &Sandbox) -> Result<(), StepFault> {
     let mut next = None;
     loop {

@@ -30,7 +30,7 @@ use crate::{
     supervisor::{processes::Tasks, sandbox::Sandbox, task},
 };
 
-/// Interval between two looks for orphans that have ended, because nothing announces the end of an
+/// Interval between two polls for orphans that have ended, because nothing announces the end of an
 /// orphan.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -227,7 +227,7 @@ impl JobServer<'_> {
     fn watch(&mut self, task: u32, pid: Pid) -> Result<(), StepFault> {
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => self.exits.push((task, pidfd)),
-            // The regular look finds the end of the task, a little later.
+            // The regular poll finds the end of the task, a little later.
             Err(Errno::MFILE | Errno::NFILE) => {}
             Err(error) => return Err(StepFault::of(Step::Exec, "watch the task", error)),
         }

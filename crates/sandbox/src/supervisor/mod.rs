@@ -67,7 +67,6 @@ fn setup() -> Result<Setup, StepFault> {
     Ok(setup)
 }
 
-/// Returns a copy of the connection.
 fn copy(connection: &OwnedFd) -> Result<OwnedFd, StepFault> {
     connection.try_clone().map_err(|error| StepFault::of(Step::Descriptors, "copy the connection", error))
 }

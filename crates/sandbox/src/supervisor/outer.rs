@@ -61,8 +61,9 @@ fn enter_namespaces(setup: &Setup) -> Result<(), StepFault> {
     namespaces::enter(setup.profile.network == Network::On)
 }
 
-/// Makes this process adopt orphans of the sandbox, and restricts its signals to them. Otherwise,
-/// the signal to all processes would reach those of the user outside the sandbox.
+/// Makes this process adopt orphans of the sandbox, and restricts the signals of this process to
+/// the orphans. Otherwise, the signal to all processes would reach those of the user outside the
+/// sandbox.
 fn adopt_descendants(setup: &Setup) -> Result<(), StepFault> {
     let landlock = Landlock::of_kernel().filter(|_| !setup.without.contains(&Mechanism::Landlock));
     let landlock = landlock.ok_or_else(|| {

@@ -135,8 +135,9 @@ fn without_signals<T>(start: impl FnOnce() -> T) -> T {
 fn clone(steps: &Steps<'_>) -> io::Result<i32> {
     let mut stack = Vec::<MaybeUninit<u128>>::with_capacity(STACK_BYTES / size_of::<u128>());
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: the stack grows downwards from its end, which is aligned as a u128. It and `steps`
-    // live until the call returns, and with CLONE_VFORK the child no longer uses either by then.
+    // SAFETY: the stack grows downwards from its end, which is aligned as a u128. The stack and
+    // `steps` exist until the call returns, and with CLONE_VFORK the child no longer uses either by
+    // then.
     let pid = unsafe {
         let end = stack.as_mut_ptr().add(stack.capacity());
         libc::clone(take, end.cast(), flags, ptr::from_ref(steps).cast_mut().cast())

@@ -197,7 +197,7 @@ fn rejection_of_an_action_that_arrives_in_chunks_stops_nothing_else() {
         let status = action(&asked.lab, &asked.agq, "a");
         (status["pending"] == 0 && status["cancelled"] == status["total_jobs"]).then_some(())
     });
-    // The reaper goes on: it starts jobs whose time has come.
+    // The reaper continues: the reaper starts jobs whose time has come.
     asked.submit_plan(&robot(), "own", "cat");
     asked.submit_action(&robot(), "own", "soon", r#","delay_secs":1"#);
     eventually("a delayed job is ready", || (asked.claimed() == "soon").then_some(()));

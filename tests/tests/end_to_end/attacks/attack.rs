@@ -32,11 +32,11 @@ pub(super) enum Outside {
 pub(super) enum Stopped {
     /// The last task has this exit code and this stdout.
     Ends(i32, &'static str),
-    /// The last task has this exit code. Its stdout has no meaning.
+    /// The last task has this exit code. The stdout of the task has no meaning.
     EndsWithCode(i32),
     /// stdout of the last task lacks this text.
     Lacks(&'static str),
-    /// This sandbox does not stop the attack, as the text says. The attack is not tried.
+    /// This sandbox does not stop the attack, for the reason in the text. The attack is not tried.
     NotEnforced(&'static str),
 }
 

@@ -140,7 +140,6 @@ impl Scene {
         )
     }
 
-    /// Returns the command of the worker.
     pub(super) fn worker_command(&self) -> Command {
         let like = self.lab.command("agw");
         let mut command = Command::new(self.dir.path().join("agw"));

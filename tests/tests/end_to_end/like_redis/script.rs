@@ -17,7 +17,6 @@ pub(crate) enum How {
     Number,
 }
 
-/// One line of a script.
 #[derive(Debug)]
 pub(crate) struct ScriptLine {
     /// Line number in the script.

@@ -1,5 +1,5 @@
 //! Bounds of answers: whatever jobs print, and however many fail, an answer stays within its bytes,
-//! and says where the rest is. A model does not have to read outputs to bring them together.
+//! and names the place of the rest. A model does not have to read outputs to join them.
 
 use e2e::Lab;
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use e2e::{Agq, Lab, Ran, eventually};
 
 use crate::clients::found;
 
-/// Ages of the protocol that a client can speak.
+/// Versions of the protocol that a client supports.
 const REVISIONS: [&str; 2] = ["2026-07-28", "legacy"];
 
 /// Returns the command of a session of tests/sessions with `agx mcp`.

@@ -86,7 +86,7 @@ fn outage_of_the_database_within_the_lease_takes_no_job_from_a_worker() {
     let silence = Duration::from_secs(10);
     eventually("three heartbeat intervals", || (last_sign.elapsed() > silence).then_some(()));
     cluster.start_again();
-    // The reaper removes the key after it has looked at the workers.
+    // The reaper removes the key after it has checked the workers.
     let sql = "SELECT count(*) FROM agq.keys";
     eventually("a round of the reaper", || (psql(&cluster, sql) == "0\n").then_some(()));
     assert_eq!(worker.ask("WORKER.HEARTBEAT w '{}'"), "+OK");

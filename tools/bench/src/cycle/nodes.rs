@@ -26,7 +26,7 @@ const NOTE: &str = "all on one PostgreSQL with its default settings; claims of a
 const TO_POSTGRES: [(usize, f64, f64); 2] = [(8, 0.4, 0.6), (64, 0.6, 1.0)];
 /// Ratio of one agq to graphile-worker: floor, aim.
 const TO_GRAPHILE: (f64, f64) = (3.0, 4.0);
-/// Ratio of three agq to one: floor, aim. All of them and the database share the same processors.
+/// Ratio of three agq to one: floor, aim. All nodes and the database share the same processors.
 const TO_ONE_NODE: (f64, f64) = (1.0, 1.3);
 
 pub(crate) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<()> {

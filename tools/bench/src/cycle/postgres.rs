@@ -76,7 +76,7 @@ fn rate(output: &str) -> Option<f64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Runs a command, and returns its stdout. The error has its stderr.
+/// Runs a command, and returns its stdout. The error has the stderr of the command.
 fn succeed(command: &mut Command) -> anyhow::Result<String> {
     let name = PathBuf::from(command.get_program());
     let output = command.output().with_context(|| format!("cannot start {}", name.display()))?;

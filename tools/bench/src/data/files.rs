@@ -7,9 +7,8 @@ use std::{
 
 use e2e::Lab;
 
-/// Number of parts.
 const PARTS: usize = 10;
-/// Bytes of distinct words. Files consist of pieces that begin at random positions in the words.
+/// Bytes of distinct words. Files consist of parts that begin at random positions in the words.
 const BLOCK: usize = 4_000_000;
 const MEGABYTE: usize = 1_000_000;
 

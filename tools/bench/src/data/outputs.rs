@@ -1,4 +1,4 @@
-//! Large outputs that come back to the caller: `agx map` beside xargs with a file for each job.
+//! Large outputs that return to the caller: `agx map` beside xargs with a file for each job.
 
 use std::{
     fs::File,

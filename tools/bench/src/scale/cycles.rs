@@ -15,7 +15,7 @@ pub(super) fn claim_and_complete(resp: &mut Resp, cycles: usize) -> anyhow::Resu
     })
 }
 
-/// Runs `cycle` as often as `cycles` says, and returns microseconds per cycle.
+/// Runs `cycle` `cycles` times, and returns microseconds per cycle.
 pub(super) fn timed(cycles: usize, mut cycle: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     let started = Instant::now();
     for _ in 0..cycles {

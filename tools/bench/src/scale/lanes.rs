@@ -111,7 +111,7 @@ fn compare(
 }
 
 impl LanesFixture {
-    /// Fills `lanes` lanes, each of which needs two labels. The worker has those of the first
+    /// Fills `lanes` lanes, each of which needs two labels. The worker has the labels of the first
     /// `covered` lanes.
     fn with_labels(fixture: ScaleFixture, lanes: usize, covered: usize) -> anyhow::Result<Self> {
         let mut fixture = Self::new(fixture, covered)?;

@@ -60,7 +60,6 @@ pub(super) fn run(bench: &mut Bench, programs: &ProgramDirs) -> anyhow::Result<(
     bench.compare(SECTION, comparison.with("a write and its sync", || disk.p99_ms(jobs)))
 }
 
-/// A file on an idle disk.
 struct IdleDisk(File);
 
 impl IdleDisk {

@@ -116,7 +116,7 @@ impl SharesFixture {
         Ok(waited)
     }
 
-    /// Claims a job. Returns its id, and true if it is one of `action`.
+    /// Claims a job. Returns the id of the job, and true if the job belongs to `action`.
     fn claim(&mut self, action: &str) -> anyhow::Result<(String, bool)> {
         let job = match self.worker.ask(&["BRPOP", "queue:ready", "10"])? {
             RespReply::Bulk(job) => job,

@@ -22,7 +22,7 @@ pub(super) struct Spooler {
 }
 
 impl Spooler {
-    /// Installs task-spooler if it is missing. Returns true if task-spooler is there.
+    /// Installs a missing task-spooler. Returns true if task-spooler is there.
     pub(super) fn is_installed(report: &mut RunReport) -> bool {
         tools::on_path("tsp").is_some() || tools::debian_package(report, "tsp", SPOOLER)
     }

@@ -18,7 +18,6 @@ use crate::measure::per_second;
 /// Ten lines with duplicates.
 const WORDS: &str = "pear\napple\nfig\npear\nplum\napple\nquince\npear\nfig\ncherry\n";
 
-/// Kind of task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TaskKind {
     /// `true WORD`

@@ -197,7 +197,8 @@ fn npm(home: &Path) -> Command {
     npm
 }
 
-/// Installs the packages of the end-to-end tests. Returns false if they are installed already.
+/// Installs the packages of the end-to-end tests. Returns false if the packages are installed
+/// already.
 fn npm_install(home: &Path) -> anyhow::Result<bool> {
     let wanted = fs::read_to_string(root().join("tests/sessions/node/package.json"))?;
     let done = home.join("installed.json");

@@ -38,8 +38,8 @@ struct ChainedEntry<'a> {
 }
 
 impl ChainedFile {
-    /// Opens or creates the file. The chain goes on after the last line of the file or, if the file
-    /// is empty, after the last line of the file that was moved away last.
+    /// Opens or creates the file. The chain continues after the last line of the file or, if the
+    /// file is empty, after the last line of the file that was moved away last.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = appended(path)?;
         lock_for_itself(&file)?;
@@ -50,7 +50,7 @@ impl ChainedFile {
         Ok(Self { file, chain, head, needs_line_feed: own.needs_line_feed, lost: 0 })
     }
 
-    /// Opens the file again if it was moved away. The chain goes on.
+    /// Opens the file again if it was moved away. The chain continues.
     pub(super) fn reopen(&mut self, path: &Path) -> io::Result<()> {
         let file = appended(path)?;
         let (old, new) = (self.file.metadata()?, file.metadata()?);

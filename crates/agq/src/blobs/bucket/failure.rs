@@ -23,14 +23,14 @@ pub(super) fn failure(error: &object_store::Error) -> String {
 }
 
 /// Returns true if the server has no such object, or an object without the bytes of a range. A
-/// missing bucket may come back.
+/// missing bucket may exist again later.
 pub(super) fn is_lost_object(error: &object_store::Error) -> bool {
     let reason = failure(error);
     let is_missing = matches!(error, object_store::Error::NotFound { .. });
     is_missing && !reason.starts_with("NoSuchBucket") || reason.starts_with("InvalidRange")
 }
 
-/// Returns what an error document of S3 says: its code, and its message.
+/// Returns the code and the message of an error document of S3.
 fn of_server(text: &str) -> Option<String> {
     let code = element(text, "Code")?;
     Some(in_one_line(&match element(text, "Message") {
@@ -107,8 +107,8 @@ const CREDENTIALS: &str = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, wh
 const OF_CREDENTIALS: [&str; 5] =
     ["AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch"];
 
-/// Returns what a person can do about a failure of the start. The kind of the error does not tell
-/// enough, because a failed listing always has the same kind.
+/// Returns what a person can do about a failure of the start. The kind of the error is not enough,
+/// because a failed listing always has the same kind.
 pub(super) fn advice(error: &object_store::Error, reason: &str) -> &'static str {
     use object_store::Error as E;
     match error {

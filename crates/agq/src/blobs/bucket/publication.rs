@@ -91,13 +91,13 @@ impl Publications {
         })
     }
 
-    /// Forgets a publication. A publication that has not ended goes on, and its object has no
+    /// Forgets a publication. A publication that has not ended continues, and its object has no
     /// record.
     pub(super) fn forget(&self, from: &FilePath) {
         lock(&self.all).remove(from);
     }
 
-    /// Begins a publication, which goes on without a request that waits for it.
+    /// Begins a publication, which continues without a request that waits for it.
     fn begin(
         &self,
         store: Arc<dyn ObjectStore>,

@@ -1,7 +1,7 @@
 //! Authentication of requests. The middleware [`authenticate`] gives every request an id and proves
-//! the identity of the sender by a bearer key or a certificate. It refuses requests without a valid
-//! credential. Handlers get the identity and the role by the extractors in [`role`], and users of
-//! the dashboard by their [`session`].
+//! the identity of the sender by a bearer key or a certificate. The middleware refuses requests
+//! without a valid credential. Handlers get the identity and the role by the extractors in
+//! [`role`], and users of the dashboard by their [`session`].
 
 mod audit;
 pub(super) mod credentials;

@@ -43,8 +43,8 @@ use crate::{
 };
 
 const PAGE: &str = include_str!("index.html");
-/// The script of the page, which uses no framework. Its files share one scope. A constant that a
-/// file reads while the script loads is in that file or in a file before it.
+/// The script of the page, which uses no framework. The files of the script share one scope. A
+/// constant that a file reads while the script loads is in that file or in a file before it.
 const SCRIPT: &str = concat!(
     "'use strict';\n",
     include_str!("scripts/drawing.js"),

@@ -118,7 +118,7 @@ mod tests {
         let free = (0..).take_while(|_| fast.take(Timestamp(0)) == RateDecision::Now).count();
         assert_eq!(free, 7_000);
         for tick in 1..=100 {
-            // The first command pays for the command that was delayed before.
+            // The first command of a tick takes the place of the command that was delayed before.
             let passed = (0..49).filter(|_| fast.take(Timestamp(tick * 7)) == RateDecision::Now).count();
             assert!((48..=49).contains(&passed), "{passed} at tick {tick}");
         }

@@ -125,8 +125,8 @@ impl RespConnection {
         }
     }
 
-    /// Parses and authorizes a command. Returns its size and the error reply if the session refuses
-    /// it.
+    /// Parses and authorizes a command. Returns the size of the command and the error reply if the
+    /// session refuses the command.
     fn authorize(&mut self, args: &[Bytes]) -> Result<ReadyCommand, (usize, Reply)> {
         let size = size_of_command(args);
         let (command, request) = self.session.authorize(args).map_err(|reply| (size, reply))?;

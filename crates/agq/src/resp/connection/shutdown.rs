@@ -104,7 +104,7 @@ impl RespConnection {
 
     /// Returns the claims of the connection that no worker reports on.
     pub(crate) async fn close(mut self) {
-        // Dropping the commands in flight returns claims that were being handed over.
+        // Dropping the commands in flight returns claims whose delivery has not ended.
         self.running.clear();
         self.session.close();
         let unacked = self.session.unacked_claims.take();

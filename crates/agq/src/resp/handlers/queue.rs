@@ -23,8 +23,8 @@ use crate::{
     waiters::Handoff,
 };
 
-/// Maximum number of jobs that one JOB.CLAIM claims. Their documents, of any size, are in memory
-/// until they are sent.
+/// Maximum number of jobs that one JOB.CLAIM claims. The documents of these jobs, of any size, are
+/// in memory until they are sent.
 const MAX_CLAIMED: usize = 32;
 
 /// JOB.CLAIM
@@ -123,7 +123,6 @@ pub(crate) async fn length(app: &AppState, key: &[u8]) -> CommandResult {
     Ok(Reply::Integer(i64::try_from(length).unwrap_or(i64::MAX)))
 }
 
-/// QUEUE.PEEK
 pub(crate) async fn peek(app: &AppState, queue: &QueueName, count: usize) -> CommandResult {
     let next = match queue.as_str() {
         SCHEDULED => app.store.peek_scheduled(count).await?,
@@ -138,7 +137,6 @@ pub(crate) async fn pause(app: &AppState, queue: &QueueName, paused: bool) -> Co
     Ok(Reply::ok())
 }
 
-/// QUEUE.STATS
 pub(crate) async fn stats(app: &AppState, queue: Option<&str>) -> CommandResult {
     let stats = queue_stats::all(app).await?;
     let Some(name) = queue.map(queue_of) else { return Ok(json(&stats)) };

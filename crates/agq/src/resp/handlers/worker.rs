@@ -73,7 +73,6 @@ pub(crate) async fn get(app: &AppState, worker_id: &WorkerId) -> CommandResult {
     Ok(workers::status(app, worker_id).await?.map_or(Reply::Nil, |worker| document(&worker)))
 }
 
-/// WORKER.DRAIN
 pub(crate) async fn drain(app: &AppState, worker_id: &WorkerId, by: Option<String>) -> CommandResult {
     match by {
         None => workers::set_directive(app, worker_id, Some(Directive::Drain)).await?,

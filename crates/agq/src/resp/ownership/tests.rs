@@ -33,13 +33,13 @@ const REFUSED: &str = "INFO MULTI EXEC DISCARD SUBSCRIBE PSUBSCRIBE UNSUBSCRIBE 
     GET SET INCR DECR INCRBY DECRBY MGET MSET DEL EXISTS EXPIRE PEXPIRE TTL PTTL PERSIST TYPE KEYS SCAN DBSIZE \
     LPUSH RPUSH LPOP RPOP LLEN LRANGE LREM LMOVE BLMOVE BRPOP BLPOP \
     ZADD ZRANGE ZRANGEBYSCORE ZREM ZCARD ZSCORE ZPOPMIN SMEMBERS SISMEMBER HGETALL HGET";
-/// Commands on nothing that belongs to anybody.
+/// Commands that name no record of an owner.
 const PERMITTED: &str =
     "AUTH HELLO CLIENT PING ECHO SELECT RESET QUIT COMMAND CAPABILITY.SEARCH CAPABILITY.LIST BUDGET.GET";
 
 /// Command on a record that may be the agent's.
 struct Row {
-    /// Command. `{plan}` and the like stand for ids of one owner.
+    /// Command. `{plan}` and other placeholders stand for ids of one owner.
     line: &'static str,
     /// Beginning of the reply for a record of the agent.
     own: &'static str,

@@ -91,7 +91,7 @@ async fn interrupted_submission() -> (tempfile::TempDir, Arc<AppState>) {
     (dir, app)
 }
 
-/// Closes an action without a look at its submission, as an earlier version of agq does.
+/// Closes an action without a check of its submission, as an earlier version of agq does.
 fn closing() -> ActionRule {
     Box::new(|action: Option<&Action>| Ok(action.and_then(closed)))
 }

@@ -123,7 +123,7 @@ pub(crate) async fn cancel(app: &AppState, id: &str) -> Result<Workflow> {
     get(app, id).await
 }
 
-/// A stand-in job goes on, because it does not belong to the workflow.
+/// A stand-in job continues, because it does not belong to the workflow.
 async fn cancel_step(app: &AppState, step: &WorkflowStep) -> Result<()> {
     if step.is_stand_in {
         return Ok(());
@@ -311,7 +311,7 @@ async fn remove_running(app: &AppState, id: &str) -> Result<()> {
     Ok(app.store.update_document(DocumentKind::Running, id, Box::new(rule)).await??)
 }
 
-/// Advances all running workflows, some at a time, because a workflow that hands on large outputs
+/// Advances all running workflows, some at a time, because a workflow that passes on large outputs
 /// takes long.
 pub(crate) async fn advance_all(app: &AppState) -> Result<()> {
     let running = stream::iter(app.store.documents(DocumentKind::Running).await?);

@@ -126,7 +126,7 @@ impl<T: Turn> QueueGroups<T> {
         }
     }
 
-    /// Returns the lane that a class looks at next behind the `passed` groups, and the number of
+    /// Returns the lane that a class checks next behind the `passed` groups, and the number of
     /// groups that have become known to the class. The class reads the log first.
     pub(super) fn first(
         &mut self,
@@ -284,7 +284,7 @@ impl<T: Turn> ClaimantClass<T> {
     }
 
     /// Returns the lane with the lowest bound behind the `passed` groups, in the share with the
-    /// lowest place. Corrects the bounds and places that it looks at, which only raises them.
+    /// lowest place. Corrects the bounds and places that the search visits, which only raises them.
     fn first(
         &mut self,
         lookup: &Lookup<'_, T>,

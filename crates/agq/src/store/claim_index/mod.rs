@@ -1,4 +1,4 @@
-//! Index of the lanes that have ready jobs. A claim finds its job in the index without a look at
+//! Index of the lanes that have ready jobs. A claim finds its job in the index without a scan of
 //! every lane.
 //!
 //! ```text
@@ -6,9 +6,9 @@
 //!      (capabilities)         (queue, needs without constraints)        (one for each constraint)
 //! ```
 //!
-//! - Lanes of a queue that differ only in limit and budget are a group, which all classes use.
-//!   A lane is in its group by a lower bound of the turn of its first job. Claims only raise that
-//!   turn, so a claim corrects the bound when it looks at the lane.
+//! - Lanes of a queue that differ only in limit and budget are a group, which all classes use. A
+//!   lane is in its group by a lower bound of the turn of its first job. Claims only raise that
+//!   turn, so a claim corrects the bound when it reads the lane.
 //! - Claimants with equal capabilities are a class. In each share, the class has the groups that it
 //!   covers by a lower bound of their first turns, and corrects that bound in the same way.
 //! - A class has the shares by lower bounds of their virtual times in the class, which only grow.
@@ -21,7 +21,7 @@
 //!   or budget changes, its time comes, or its first job changes.
 //!
 //! The index has no job ids and reads nothing. The store resolves the first job of the lane that
-//! the index names, and tells the index its turn.
+//! the index names, and passes the turn of the job to the index.
 
 mod blocked_lanes;
 mod class;
@@ -101,7 +101,7 @@ pub(crate) struct ClaimIndex<T> {
     queues: HashMap<String, QueueGroups<T>>,
     blocked: BlockedLanes,
     last_group: GroupId,
-    /// Number of lookups so far, which says which class was used last.
+    /// Number of lookups so far, which orders the classes by their last use.
     lookups: u64,
     /// Number of groups that became known to classes since their total was last checked.
     grown: usize,
@@ -254,7 +254,7 @@ impl<T: Turn> ClaimIndex<T> {
         }
     }
 
-    /// Returns the lane that a claim from a queue looks at next. Only lanes count that the claimant
+    /// Returns the lane that a claim from a queue checks next. Only lanes count that the claimant
     /// covers and has not passed over: of the share with the lowest place, the lane with the lowest
     /// bound. Blocked lanes whose time has come are put back first.
     pub(crate) fn first(

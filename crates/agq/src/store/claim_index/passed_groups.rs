@@ -12,14 +12,14 @@ use super::shares::{GroupId, Share, SharePlace};
 /// each share in the order of their bounds.
 #[derive(Debug)]
 pub(crate) struct PassedGroups<T> {
-    /// Group that the last look has found.
+    /// Group that the last lookup has found.
     pub(super) found: Option<FoundGroup<T>>,
     /// Last group of each share that was passed over.
     last: BTreeMap<Share, (T, GroupId)>,
     /// Shares with passed groups, by lower bounds of the places that they have with their next
     /// groups.
     next: BTreeSet<(SharePlace<T>, Share)>,
-    /// Last share that came to [`Self::last`].
+    /// Last share that was added to [`Self::last`].
     newest: Option<(SharePlace<T>, Share)>,
 }
 

@@ -1,4 +1,4 @@
-//! Compares the index with a look at every lane, over random sequences of changes and claims.
+//! Compares the index with a scan of every lane, over random sequences of changes and claims.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -136,7 +136,7 @@ impl ClaimIndexModel {
         })
     }
 
-    /// Returns the job that a look at every lane finds.
+    /// Returns the job that a scan of every lane finds.
     fn scan(&self, queue: &str, claimant: &Claimant) -> Option<(TestTurn, u32)> {
         let is_for = |(number, lane): &(&u32, &ModelLane)| {
             lane.key.queue == queue

@@ -1,4 +1,4 @@
-//! Lanes that the next claims look at, for a store that reads several lanes at once.
+//! Lanes that the next claims check, for a store that reads several lanes at once.
 
 use agenix_protocol::time::Timestamp;
 
@@ -6,7 +6,7 @@ use super::{ClaimIndex, PassedGroups, Turn};
 use crate::store::Claimant;
 
 impl<T: Turn> ClaimIndex<T> {
-    /// Returns lanes at which the next claims of a claimant from a queue probably look, at most
+    /// Returns lanes that the next claims of a claimant from a queue probably check, at most
     /// `most`: the first lanes of the first groups, and, for at least half of `most`, further lanes
     /// of these groups.
     pub(crate) fn upcoming(

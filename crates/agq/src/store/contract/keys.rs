@@ -41,7 +41,7 @@ const LONG: &str = "long-";
 /// Minimum number of bytes of filler that is shown as a number.
 const SHORTENED: usize = 100;
 
-/// Returns the first bytes of the filler, which is the same everywhere. The filler looks random,
+/// Returns the first bytes of the filler, which is the same everywhere. The filler is pseudorandom,
 /// because PostgreSQL compresses what repeats itself, and bounds what an index holds after that.
 fn filler(count: usize) -> String {
     let mut random = fastrand::Rng::with_seed(1);

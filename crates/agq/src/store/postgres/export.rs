@@ -68,7 +68,8 @@ pub(crate) fn export(url: &str, sink: &mut RecordSink<'_>) -> anyhow::Result<()>
     export_all(&session, sink)
 }
 
-/// Imports records into a database, which stays empty on an error. Returns their checksums.
+/// Imports records into a database, which stays empty on an error. Returns the checksums of the
+/// records.
 pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Result<Checksums> {
     Runtime::new()?.block_on(migrate(url))?;
     let (session, place) = open_session(url, true)?;

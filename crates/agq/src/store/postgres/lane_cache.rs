@@ -43,12 +43,12 @@ pub(super) struct LaneCache {
     pub(super) has_peers: bool,
     /// Ready jobs of other nodes.
     pub(super) notices: Arc<ReadyNotices>,
-    /// Time after which all lanes are looked at again although the node receives notifications.
+    /// Time after which all lanes are scanned again although the node receives notifications.
     pub(super) poll: Duration,
     created_at: Option<Instant>,
-    /// Time of the latest look at all lanes.
+    /// Time of the latest scan of all lanes.
     pub(super) loaded_at: Option<Instant>,
-    /// Times that the latest looks at all lanes took.
+    /// Durations of the latest scans of all lanes.
     pub(super) costs: [Duration; 4],
 }
 
@@ -192,8 +192,8 @@ pub(super) fn make(session: &DatabaseSession, key: &LaneKey) -> Result<u32, Erro
     found.ok_or(Error::RowNotFound)?.try_get::<i32, _>(0).map(i32::cast_unsigned)
 }
 
-/// Decodes a row of lane, queue and needs. Needs are decoded strictly, because a node must not hand
-/// out jobs with needs that it cannot read.
+/// Decodes a row of lane, queue and needs. Needs are decoded strictly, because a node must not
+/// assign jobs with needs that it cannot read.
 pub(super) fn lane_of(row: &PgRow) -> Result<(i32, LaneKey), Error> {
     let needs: Vec<u8> = row.try_get("needs")?;
     let needs = rmp_serde::from_slice(&needs).map_err(|error| Error::Decode(Box::new(error)))?;

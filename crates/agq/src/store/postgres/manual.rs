@@ -71,9 +71,9 @@ impl PostgresStore {
         sqlx::raw_sql("TRUNCATE agq.instances, agq.leader").execute(&self.pool).await.map(drop)
     }
 
-    /// Counts the deadlocks in the database so far, and lets PostgreSQL look for one early from now
-    /// on. By default, PostgreSQL looks after a second, when the lock timeout of a node has ended
-    /// the wait.
+    /// Counts the deadlocks in the database so far, and lets PostgreSQL check for deadlocks early
+    /// from now on. By default, PostgreSQL checks after a second, when the lock timeout of a node
+    /// has ended the wait.
     pub(crate) async fn deadlocks(url: &str) -> anyhow::Result<i64> {
         let mut connection = PgConnection::connect(url).await?;
         let sql = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = 50', current_database()); END $$";

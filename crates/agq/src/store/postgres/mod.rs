@@ -87,7 +87,7 @@ const WRITERS: u32 = 2;
 /// polling.
 const MAX_NOTICES: usize = 20_000;
 
-/// PostgreSQL store of one node. Dropping it finishes submitted writes, and signs the node off.
+/// PostgreSQL store of one node. The drop finishes submitted writes, and signs the node off.
 pub(crate) struct PostgresStore {
     /// Queues of the writers; `None` once the store is closing.
     queues: Option<WriteQueues>,

@@ -22,8 +22,8 @@ macro_rules! needs_of_claimed {
 
 /// Query for the jobs of one holder, or with NULL of all holders.
 const USED: &str = needs_of_claimed!("($1::text IS NULL OR j.holder = $1)");
-/// Query for the jobs of the given holders. A transaction runs it after the statement that locks
-/// these workers, so that it sees all claims of earlier transactions with the locks.
+/// Query for the jobs of the given holders. A transaction runs the query after the statement that
+/// locks these workers, so that the query sees all claims of earlier transactions with the locks.
 pub(super) const USED_BY: &str = needs_of_claimed!("j.holder = ANY ($1)");
 
 pub(super) async fn used_resources(

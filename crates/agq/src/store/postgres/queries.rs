@@ -152,7 +152,7 @@ pub(super) async fn jobs_of(
     slice: Slice,
 ) -> Result<Vec<JobId>> {
     // Without statuses, the slice counts inputs, whether or not their jobs are kept. With statuses,
-    // it counts the jobs that are found.
+    // the query counts the jobs that are found.
     let (first, end, skip, take) = match statuses.as_slice() {
         [] => (slice.offset, slice.offset.saturating_add(slice.limit), 0, usize::MAX),
         _ => (0, usize::MAX, slice.offset, slice.limit),
@@ -240,7 +240,7 @@ pub(super) async fn position(pool: &Pool, job: Job, limit: usize) -> Result<u64>
     Ok(sql_types::count(sql.fetch_one(pool).await?))
 }
 
-/// Returns true if an ended job can be pruned. Looks at the first job of each status.
+/// Returns true if an ended job can be pruned. Reads the first job of each status.
 pub(super) async fn is_prunable(pool: &Pool, keep: Retention) -> Result<bool> {
     let sql = "SELECT EXISTS (SELECT FROM agq.ended WHERE status = $1 AND ended_at < $2) \
          OR EXISTS (SELECT FROM unnest($3::smallint[]) AS s (status) \

@@ -2,7 +2,7 @@
 //!
 //! The index has a lower bound of the position of the first ready job of each lane. Bounds are
 //! corrected by what claims read, by jobs that become ready at this node, by notifications of other
-//! nodes, and by looks at all lanes.
+//! nodes, and by scans of all lanes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,13 +25,13 @@ use crate::store::{
     },
 };
 
-/// Time after which a node that receives no notifications looks for ready jobs in all lanes again,
+/// Time after which a node that receives no notifications scans all lanes for ready jobs again,
 /// because other nodes may have added some.
 const REFRESH_AFTER: Duration = Duration::from_millis(250);
-/// Time for a look at all lanes that is always worth its cost.
+/// Duration of a scan of all lanes that is always worth its cost.
 const CHEAP: Duration = Duration::from_millis(1);
-/// Share of its time that a node spends on looks at all lanes if they are not cheap: one part in
-/// this number.
+/// Share of its time that a node spends on scans of all lanes if the scans are not cheap: one part
+/// in this number.
 const PARTS: u32 = 10;
 
 /// Query for the first ready job of each lane. Each of these lanes takes one step in the index,
@@ -49,8 +49,8 @@ impl Turn for Position {
 }
 
 impl LaneCache {
-    /// Adds the ready jobs of other nodes. Looks at all lanes if other jobs may have become ready,
-    /// or if the latest such look is too old. Empties the cache first if it is too old.
+    /// Adds the ready jobs of other nodes. Scans all lanes if other jobs may have become ready, or
+    /// if the latest scan is too old. Empties the cache first if it is too old.
     pub(super) fn refresh(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         self.clear_if_old();
         let notified = self.notices.take();
@@ -61,7 +61,7 @@ impl LaneCache {
         let foreign: Vec<i32> = notified.first.keys().copied().collect();
         notified.first.into_iter().for_each(|(lane, position)| self.add_ready(lane, position));
         self.add_unknown(session)?;
-        // A notification also says that a limit or a budget of the lane has room.
+        // A notification also announces that a limit or a budget of the lane admits jobs.
         foreign.into_iter().for_each(|lane| self.unblock_constraints_of(lane));
         Ok(())
     }
@@ -75,16 +75,16 @@ impl LaneCache {
         }
     }
 
-    /// Looks at all lanes again, because a claim found too little, and returns true if a lane may
-    /// have ready jobs that was not known to have any. Does nothing if the looks take long and this
-    /// node receives notifications of what it misses. `taken` has the positions of the last jobs
-    /// that the transaction has claimed, which count as ready until it writes them.
+    /// Scans all lanes again, because a claim found too little, and returns true if a lane may have
+    /// ready jobs that was not known to have any. Does nothing if the scans take long and this node
+    /// receives notifications of what it misses. `taken` has the positions of the last jobs that
+    /// the transaction has claimed, which count as ready until it writes them.
     pub(super) fn look_again(
         &mut self,
         session: &DatabaseSession,
         taken: &BTreeMap<i32, Position>,
     ) -> Result<bool, Error> {
-        // One look may have taken long because the machine was busy.
+        // One scan may have taken long because the machine was busy.
         let cost = self.costs.into_iter().min().unwrap_or_default();
         let is_old = self.loaded_at.is_none_or(|at| at.elapsed() >= cost * PARTS);
         if cost < CHEAP || is_old || !self.notices.is_listening() {
@@ -113,7 +113,7 @@ impl LaneCache {
         for lane in self.known().collect::<Vec<i32>>() {
             let (number, position) = (lane.cast_unsigned(), first.get(&lane).copied());
             if position.zip(taken.get(&lane).copied()).is_some_and(|(first, taken)| first <= taken) {
-                // The look says nothing about the jobs behind.
+                // The read shows nothing about the jobs behind.
                 continue;
             }
             has_new |= position.is_some() && self.index.bound(number).is_none();
@@ -164,13 +164,13 @@ impl LaneCache {
         self.index.bound(lane.cast_unsigned()).unwrap_or(END)
     }
 
-    /// Looks at all lanes before the next claim, because any job may have become ready.
+    /// Scans all lanes before the next claim, because any job may have become ready.
     pub(super) fn forget_positions(&mut self) {
         self.loaded_at = None;
     }
 
-    /// Returns the lane that a claim from a queue looks at next, behind the `passed` groups, with
-    /// its bound.
+    /// Returns the lane that a claim from a queue checks next, behind the `passed` groups, with its
+    /// bound.
     pub(super) fn first(
         &mut self,
         queue: &str,
@@ -182,7 +182,7 @@ impl LaneCache {
         Some((position, sql_types::lane(lane)))
     }
 
-    /// Returns the lanes at which the claims of `claimants` probably look next: for each claimant
+    /// Returns the lanes that the claims of `claimants` probably check next: for each claimant
     /// `of_each`.
     pub(super) fn upcoming<'c>(
         &mut self,
@@ -216,17 +216,17 @@ impl LaneCache {
         self.index.block(lane.cast_unsigned(), block);
     }
 
-    /// Looks at a blocked lane again.
+    /// Makes the next claim check a blocked lane again.
     pub(super) fn unblock(&mut self, lane: i32) {
         self.index.unblock(lane.cast_unsigned());
     }
 
-    /// Looks again at the lanes that a limit or a budget has blocked, because it has changed.
+    /// Makes claims check the lanes again that a changed limit or budget has blocked.
     pub(super) fn unblock_all_of(&mut self, constraint: Constraint, name: &str) {
         self.index.unblock_all_of(constraint, name);
     }
 
-    /// Looks again at the lanes that are blocked by the limit or the budget of a lane.
+    /// Makes claims check the lanes again that the limit or the budget of a lane has blocked.
     fn unblock_constraints_of(&mut self, lane: i32) {
         let limit = self.limit_of(lane).map(str::to_owned);
         let budget = self.budget_of(lane).map(str::to_owned);

@@ -2,10 +2,10 @@
 //!
 //! As long as a transaction has an old snapshot, the index of ready jobs keeps an entry for each
 //! job that has been claimed since. A claim that began at the first entry of a lane would read all
-//! these entries. So a node remembers for each lane a position before which it has found no ready
-//! job, and begins there. A job that becomes ready before that position moves the position back.
-//! Nodes notify each other of such jobs, and look at whole lanes in every poll interval, because a
-//! notification may be lost. A claim that finds too little also looks at whole lanes, unless that
+//! these entries. So a node stores for each lane a position before which it has found no ready job,
+//! and begins there. A job that becomes ready before that position moves the position back. Nodes
+//! notify each other of such jobs, and scan whole lanes in every poll interval, because a
+//! notification may be lost. A claim that finds too little also scans whole lanes, unless that
 //! takes long.
 
 use std::{

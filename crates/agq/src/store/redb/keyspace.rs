@@ -207,7 +207,6 @@ impl WriteTxn<'_> {
     }
 }
 
-/// Keys in a snapshot.
 struct SnapshotKeys<'r>(&'r Snapshot<'r>);
 
 impl KeyReader for SnapshotKeys<'_> {

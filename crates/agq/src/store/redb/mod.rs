@@ -81,7 +81,7 @@ struct WalFile {
 /// Execution of long reads and flushes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LongReads {
-    /// On threads of their own.
+    /// On separate threads.
     Aside,
     /// On the calling thread, because the simulation needs a deterministic order.
     #[cfg(feature = "simulation")]
@@ -179,7 +179,7 @@ impl RedbStore {
         Box::pin(ready(shown(work(&self.versions.snapshot()))))
     }
 
-    /// Runs a read that may be long, on a thread where nobody waits for it.
+    /// Runs a read that may be long, on a thread on which no other work waits for the read.
     fn scan<T, F>(&self, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,

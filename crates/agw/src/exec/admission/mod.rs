@@ -181,7 +181,6 @@ impl AdmissionControl {
         *self.worker_id.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker_id.clone());
     }
 
-    /// Returns the id of this worker.
     pub(crate) fn worker_id(&self) -> Option<WorkerId> {
         self.worker_id.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -29,7 +29,6 @@ pub(crate) struct WantedProfile<'p> {
 }
 
 impl Rights {
-    /// Returns the limits of the order.
     pub(crate) fn limits(&self) -> OrderLimits {
         match self {
             Self::Unchecked | Self::Stranger => OrderLimits::default(),

@@ -29,7 +29,7 @@ pub(super) struct SerialFile {
 #[derive(Debug)]
 struct SerialFileState {
     log: SerialLog,
-    /// File to append to. Absent if it has to be rewritten, because a write failed.
+    /// File to append to. Absent if the file has to be rewritten, because a write failed.
     file: Option<File>,
     /// Number of uses since the file was rewritten.
     appended: usize,

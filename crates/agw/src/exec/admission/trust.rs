@@ -25,9 +25,9 @@ use super::{
 };
 use crate::clock::now;
 
-/// Maximum number of orders whose signatures are remembered.
+/// Maximum number of orders whose verified signatures are cached.
 const MAX_ORDERS: usize = 16;
-/// Maximum number of bytes of the envelopes that are remembered.
+/// Maximum number of bytes of the cached envelopes.
 const MAX_BYTES: usize = 1024 * 1024;
 
 /// Table `[trust]` of the file of `--config`.

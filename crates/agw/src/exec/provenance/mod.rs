@@ -1,6 +1,6 @@
 //! Provenance: statements about the tasks of a job, signed by the key of this worker (ADR 27).
 //!
-//! agq stores the statements with the results of the tasks, and cannot change what they say: the
+//! agq stores the statements with the results of the tasks, and cannot change their content: the
 //! command that ran, its program, its end, and the bytes of its streams.
 
 mod key_file;
@@ -42,7 +42,6 @@ impl ProvenanceSigner {
         Ok(Arc::new(Self { key: key_file::open(key)?, programs: ProgramFiles::default() }))
     }
 
-    /// Returns the public key.
     pub(crate) fn public(&self) -> PublicKey {
         self.key.public()
     }
@@ -139,7 +138,7 @@ async fn digests(large: &[LargeOutput]) -> io::Result<Vec<LargeDigest>> {
     Ok(digests)
 }
 
-/// Returns the digest of one stream. The other jobs of the lane go on between two chunks. No thread
+/// Returns the digest of one stream. The other jobs of the lane run between two chunks. No thread
 /// computes the hash, because the system may refuse a thread.
 async fn digest(output: &LargeOutput) -> io::Result<LargeDigest> {
     let (mut hasher, mut offset) = (StreamHasher::default(), 0);

@@ -1,5 +1,6 @@
-//! Supervisors that wait for a job. Their number over all profiles has a bound, because each has
-//! processes, a control group and a scratch directory. No I/O, no clock.
+//! Supervisors that wait for a job. The number of supervisors over all profiles has a bound,
+//! because each supervisor has processes, a control group and a scratch directory. No I/O, no
+//! clock.
 
 use std::collections::VecDeque;
 

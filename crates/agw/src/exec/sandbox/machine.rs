@@ -23,7 +23,8 @@ pub(crate) struct Examined {
     pub(crate) control_groups: Option<ControlGroups>,
 }
 
-/// Attacks a sandbox of `user` on this machine. Creates its files in `directory`.
+/// Attacks a sandbox of `user` on this machine. Creates the files of the examination in
+/// `directory`.
 #[cfg(target_os = "linux")]
 pub(crate) fn examine(directory: &Path, user: Option<User>) -> anyhow::Result<Examined> {
     use anyhow::Context;

@@ -2,8 +2,8 @@
 //! such a job, and opens the files that the plan names.
 //!
 //! [`sandboxes`] decides the profile of a job and begins the job; `pool` keeps supervisors that
-//! wait for one; [`job`] and [`task`] are the job and its tasks; `replies` receives what the
-//! supervisor says; `denials` explains failures.
+//! wait for one; [`job`] and [`task`] are the job and its tasks; `replies` receives the replies of
+//! the supervisor; `denials` explains failures.
 
 #[cfg(target_os = "linux")]
 mod denials;

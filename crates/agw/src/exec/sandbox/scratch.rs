@@ -27,7 +27,7 @@ pub(super) struct ScratchRoot(Arc<Root>);
 
 #[derive(Debug)]
 struct Root {
-    /// Lock that tells other workers that the directory is in use.
+    /// Lock that shows other workers that the directory is in use.
     _lock: File,
     directory: TempDir,
     user: Option<User>,

@@ -29,13 +29,13 @@ pub(crate) enum Mode {
     Off,
     /// Jobs whose plan names a profile.
     Requested,
-    /// All jobs but those that a signer with full trust has signed. Without a trust file, all jobs.
+    /// All jobs except those that a signer with full trust has signed. Without a trust file, all
+    /// jobs.
     Untrusted,
     /// All jobs.
     All,
 }
 
-/// Settings of the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SandboxSettings {
     pub(crate) mode: Mode,

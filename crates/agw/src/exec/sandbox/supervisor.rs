@@ -30,7 +30,7 @@ use crate::exec::{
 const SETUP_TIME: Duration = Duration::from_secs(30);
 /// Time that a supervisor has to end after its connection is closed, before it is killed.
 const END_TIME: Duration = Duration::from_secs(10);
-/// Interval between two looks whether a supervisor has ended.
+/// Interval between two polls for the end of a supervisor.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Supervisor that has set up its confinement. The drop ends the supervisor and all its processes.

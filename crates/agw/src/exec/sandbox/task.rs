@@ -113,7 +113,7 @@ impl SandboxedTask {
         (&mut self.end).await.map_err(|_| self.lost())
     }
 
-    /// Returns the error that says why the supervisor has ended.
+    /// Returns the error with the reason for the end of the supervisor.
     fn lost(&self) -> io::Error {
         match self.oom_kills.zip(self.supervisor.oom_kills()) {
             Some((before, after)) if after > before => killed_for_memory(),

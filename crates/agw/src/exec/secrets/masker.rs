@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    /// Masks by looking at the whole text: bytes of any occurrence are left out, and each
+    /// Masks by a search of the whole text: bytes of any occurrence are left out, and each
     /// occurrence that begins outside of others is replaced.
     fn expected(secrets: &[&str], text: &str) -> String {
         let (mut shown, mut masked_to) = (String::new(), 0);

@@ -1,8 +1,8 @@
 //! Secrets of the worker's owner, which plans refer to by name. A task gets the value in a variable
 //! of its environment, and agw masks the value in the output of the job.
 //!
-//! agq knows the names only. A job whose plan names a secret goes to workers whose tags say that
-//! they give the secret to the tool.
+//! agq knows the names only. A job whose plan names a secret goes to workers whose tags declare
+//! that the workers give the secret to the tool.
 
 mod masked_pipe;
 mod masker;
@@ -134,7 +134,7 @@ impl Secrets {
         Ok((!secrets.is_empty()).then_some(Self(secrets)))
     }
 
-    /// Returns the tags that tell agq which tools get which secret.
+    /// Returns the tags that declare to agq which tools get which secret.
     pub(crate) fn tags(&self) -> impl Iterator<Item = String> {
         let tags = |(name, secret): (&String, &SecretDefinition)| {
             secret.tools.iter().map(|tool| secret_tag(name, tool)).collect::<Vec<_>>()

@@ -27,7 +27,7 @@ const SHOWN_LINES: usize = 3;
 /// Number of free bytes below which a disk counts as full.
 const NO_ROOM: u64 = 64 * 1024;
 
-/// Advice for the end of a program whose log says why.
+/// Advice for the end of a program whose log has the reason.
 pub(super) const OWN: &str = "try again; or start agq and agw with `agx up`";
 /// Advice for the end of an agw with a sandbox, which ends at its start if the machine cannot
 /// enforce the profile.
@@ -42,13 +42,13 @@ pub(super) struct ManagedProcess {
     name: &'static str,
     child: Child,
     log: PathBuf,
-    /// Advice if the log says why the program has ended.
+    /// Advice if the log has the reason for the end of the program.
     advice: &'static str,
 }
 
 impl ManagedProcess {
-    /// Starts a program with a log in `dir`. The failure of the program has `advice` if the log
-    /// says why.
+    /// Starts a program with a log in `dir`. The failure of the program has `advice` if the log has
+    /// the reason.
     pub(super) fn start(
         name: &'static str,
         command: &mut Command,

@@ -19,8 +19,8 @@ const MAX_LINES: usize = 20;
 pub(crate) struct LogTails(Vec<(PathBuf, u64)>);
 
 impl LogTails {
-    /// Records the lengths of the logs. The log of the supervisor is last, because it says least
-    /// about a cause.
+    /// Records the lengths of the logs. The log of the supervisor is last, because this log has
+    /// least about a cause.
     pub(super) fn from_now_on(dir: &Path, spec: &SupervisorSpec) -> Self {
         let names = spec.services.iter().map(|service| service.name.as_str()).chain([LOG]);
         let end = |path: PathBuf| {

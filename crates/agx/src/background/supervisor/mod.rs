@@ -41,7 +41,7 @@ use crate::{
 /// Maximum wait for a supervisor that is about to end or to listen.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Delay before `agx down` tells its user about the jobs that the worker still runs.
+/// Delay before `agx down` shows its user the jobs that the worker still runs.
 const NOTICE_DELAY: Duration = Duration::from_secs(2);
 
 /// File lock of a directory. No other process can start a supervisor in that directory.
@@ -85,14 +85,14 @@ pub(crate) async fn try_lock_dir(dir: &Path) -> Result<Option<DirLock>> {
     }
 }
 
-/// Returns true if `error` says that the file system has no locks, as NFS without a lock daemon.
+/// Returns true if `error` means that the file system has no locks, as NFS without a lock daemon.
 fn has_no_locks(error: &io::Error) -> bool {
     let no_daemon = rustix::io::Errno::NOLCK.raw_os_error();
     error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(no_daemon)
 }
 
-/// Starts a supervisor with the lock. Returns its first line, and the ends of the logs; a failure
-/// quotes the logs.
+/// Starts a supervisor with the lock. Returns the first line of the supervisor, and the ends of the
+/// logs; a failure quotes the logs.
 pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<(String, LogTails)> {
     crate::util::atomic_file::write_private(dir, SPEC, to_json(spec).as_bytes())?;
     let logs = LogTails::from_now_on(dir, spec);

@@ -67,7 +67,7 @@ impl StopRequests {
         self.terminate.recv().await;
     }
 
-    /// Tells all waiting clients that the supervisor and its programs have ended.
+    /// Notifies all waiting clients that the supervisor and its programs have ended.
     pub(super) async fn answer(mut self) {
         let _gone = std::fs::remove_file(&self.socket);
         while let Ok(client) = self.clients.try_recv() {

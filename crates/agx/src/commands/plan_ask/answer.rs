@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::util::shorten::shortened;
 
-/// Maximum number of places in a text at which the plan is looked for.
+/// Maximum number of places in a text at which the plan may begin.
 const MAX_CANDIDATES: usize = 64;
 /// Maximum number of bytes of an answer that is sent back to the model.
 const MAX_QUOTED_BYTES: usize = 16 * 1024;

@@ -256,7 +256,7 @@ fn send(
     let mut response = request.send(body)?;
     let status = response.status();
     let body = response.body_mut().with_config().limit(max_answer_bytes()).read_to_vec();
-    // The status of a failure says more than an error in its text.
+    // The status of a failure is more specific than an error in its text.
     let body = if status.is_success() { body? } else { body.unwrap_or_default() };
     Ok(Response { status: status.as_u16(), headers: response.headers().clone(), body })
 }

@@ -85,8 +85,8 @@ impl AskArgs {
     }
 }
 
-/// Asks the model for a plan that does what `wish` says, checks it, asks for corrections if it is
-/// refused, and prints the plan.
+/// Asks the model for a plan that fulfils `wish`, checks it, asks for corrections if it is refused,
+/// and prints the plan.
 pub(super) async fn ask(
     server: &ConnectionArgs,
     wish: &str,
@@ -110,7 +110,7 @@ pub(super) async fn ask(
     show(&asked, output)
 }
 
-/// Says which server gets which texts.
+/// Names the server, and the texts that the server gets.
 fn announce(endpoint: &Endpoint, programs: &AvailablePrograms, has_policy: bool, output: OutputFormat) {
     if let Some(warning) = endpoint.warning() {
         output.note(&warning);

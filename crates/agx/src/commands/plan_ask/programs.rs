@@ -18,8 +18,8 @@ use crate::{
     util::{path_lookup, shorten::shortened},
 };
 
-/// Maximum number of programs that the model is told about, because the context of small models
-/// is short.
+/// Maximum number of programs in the prompt of the model, because the context of small models is
+/// short.
 const MAX_SHOWN: usize = 200;
 /// Maximum number of programs that agx reads from agq.
 const MAX_READ: usize = 50_000;
@@ -29,9 +29,9 @@ const LIBRARY: &str = "version = 1\nlibrary = true";
 /// Programs for a plan.
 #[derive(Debug)]
 pub(super) struct AvailablePrograms {
-    /// Programs that the model is told about, each with the description of an agentic unit.
+    /// Programs in the prompt of the model, each with the description of an agentic unit.
     shown: Vec<(String, Option<String>)>,
-    /// Number of programs that the model is not told about.
+    /// Number of programs that the prompt of the model omits.
     left_out: usize,
     /// Names of all programs of the workers, if they are known.
     on_workers: Option<BTreeSet<String>>,
@@ -99,7 +99,7 @@ impl AvailablePrograms {
         Self { shown, left_out, on_workers: None, sets: BTreeSet::new(), allowed: None, owner }
     }
 
-    /// Describes for the user which programs the model is told about.
+    /// Describes for the user which programs are in the prompt of the model.
     pub(super) fn about(&self) -> String {
         let programs = counted(self.shown.len() as u64, "program", "programs");
         let left_out = match self.left_out {

@@ -114,7 +114,7 @@ impl CollectorState {
         waiting.is_some_and(|waiting| self.collected.taken() - waiting.since > most)
     }
 
-    /// Lets the next look take all outputs, whether or not it is their turn.
+    /// Lets the next poll take all outputs, whether or not it is their turn.
     pub(super) fn wait_no_more(&mut self) {
         self.left.values_mut().for_each(|left| self.waiting.remove(left));
     }

@@ -41,10 +41,10 @@ pub(crate) struct Nodes {
     /// Unique name of this node, new at each start.
     pub(crate) name: String,
     term: Duration,
-    /// Dedicated connection, so that waiters for the pool cannot make this node look gone.
+    /// Dedicated connection, so that waiters for the pool cannot make this node appear dead.
     dedicated: DedicatedConnection,
     /// True once this node has left. A heartbeat and `leave` hold the lock until the database has
-    /// answered, because a heartbeat that arrived later would bring the node back.
+    /// answered, because a heartbeat that arrived later would register the node again.
     has_left: tokio::sync::Mutex<bool>,
     /// Number of this node among the live ones, from its first heartbeat on.
     number: OnceLock<i16>,
@@ -244,7 +244,7 @@ impl Nodes {
     /// know all of them.
     ///
     /// A crash of the database and a failover to a standby lose both the heartbeats and the lease.
-    /// One statement reads both, because the lease that this node remembers may be older than the
+    /// One statement reads both, because the lease in the memory of this node may be older than the
     /// crash. After a new election, the other nodes have two terms to send heartbeats again.
     pub(crate) async fn all(&self, pool: &Pool) -> Result<Option<HashSet<String>>> {
         if !self.leads() {

@@ -209,7 +209,7 @@ impl NotifyBus {
                 ticks.tick().await;
                 // Without LISTEN, polling is the only way to find a new node.
                 match self.nodes.find_peers().await {
-                    // Waiters of a node that is alone look again, too, because claims pass over
+                    // Waiters of a node that is alone claim again, too, because claims pass over
                     // jobs that any other session has locked.
                     Ok(()) => {
                         self.ready_notices.add(ReadyPositions::any());

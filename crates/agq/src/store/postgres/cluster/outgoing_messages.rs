@@ -122,8 +122,8 @@ mod tests {
         messages
     }
 
-    /// Takes all messages. Returns their numbers of bytes by transaction, and the number of dropped
-    /// messages.
+    /// Takes all messages. Returns the numbers of bytes of the messages by transaction, and the
+    /// number of dropped messages.
     fn taken(messages: &OutgoingMessages) -> (Vec<Vec<usize>>, usize) {
         let (mut all, mut dropped) = (Vec::new(), 0);
         while let Some((together, dropped_before)) = messages.try_take() {

@@ -149,8 +149,8 @@ impl Pool {
         Self(pool.expect("only timeouts need a runtime, and there are none"))
     }
 
-    /// Records `error` of a connection of this node. If it says that the server is gone or takes no
-    /// writes, all connections are checked before their next use.
+    /// Records `error` of a connection of this node. If the error shows that the server is gone or
+    /// takes no writes, all connections are checked before their next use.
     pub(crate) fn note(&self, error: &Error) {
         if is_disconnect(error) {
             *self.0.manager().failed_at() = Some(Instant::now());
@@ -190,7 +190,7 @@ impl Pool {
 
 /// Connection that returns to its pool when dropped, which must be on a thread of a runtime.
 pub(crate) struct Pooled(
-    /// `None` once it has been closed.
+    /// `None` once the connection has been closed.
     Option<Object<Connector>>,
 );
 

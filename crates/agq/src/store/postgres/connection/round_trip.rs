@@ -1,4 +1,4 @@
-//! Statements that a session sends in one message, with their values, and whose answers come back
+//! Statements that a session sends in one message, with their values, and whose answers arrive
 //! together.
 //!
 //! The driver sends one statement with bound values at a time. A round trip is a script of the

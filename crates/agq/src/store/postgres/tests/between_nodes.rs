@@ -37,7 +37,7 @@ pub(super) async fn other_session(database: &Database, sql: &'static str) -> PgC
     connection
 }
 
-/// Opens three nodes on a database that looks for deadlocks early. By default, PostgreSQL looks
+/// Opens three nodes on a database that checks for deadlocks early. By default, PostgreSQL checks
 /// after a second, when the lock timeout of a node has ended the wait already and no deadlock would
 /// be counted.
 pub(super) async fn three_nodes(database: &Database) -> Vec<Arc<PostgresStore>> {

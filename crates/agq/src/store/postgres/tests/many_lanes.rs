@@ -130,7 +130,7 @@ async fn claim_gets_the_job_behind_many_that_have_expired() {
     let jobs = (0..2_500).map(|n| expired(&format!("a-{n:04}"))).collect();
     submit(&store, "a", Needs::default(), jobs).await.unwrap();
     submit(&store, "b", Needs::default(), vec![own("b-0", None, None)]).await.unwrap();
-    // A claim ends at most `MAX_WITHDRAWN` jobs, and the next one goes on behind them.
+    // A claim ends at most `MAX_WITHDRAWN` jobs, and the next claim continues behind these jobs.
     for ended in [1_000, 2_000] {
         assert!(claim(&store, 1).await.is_empty());
         assert_eq!(number(&store, "SELECT count(*) FROM agq.ended").await, ended);
@@ -166,7 +166,7 @@ async fn claim_that_finds_nothing_hides_no_job_behind_a_claimed_one() {
     let jobs = ["a-0", "a-1", "a-2"].map(plain).to_vec();
     submit(&store, "a", Needs::default(), jobs).await.unwrap();
     let mut both = claimants(2);
-    // The second claimant finds nothing, so the claims look at all lanes again.
+    // The second claimant finds nothing, so the claims scan all lanes again.
     both[1].queues = vec!["empty".to_owned()].into();
     for expected in ["a-0", "a-1", "a-2"] {
         let claims = store.claim(both.clone(), NOW, 0).await.unwrap();
@@ -180,7 +180,7 @@ async fn claims_that_look_again_take_no_job_of_their_batch_twice() {
     let database = Database::new();
     let (first, second) = (node(&database).await, node(&database).await);
     assert!(claim(&first, 1).await.is_empty());
-    // The first node learns of this lane by its look at all lanes.
+    // The first node learns of this lane by its scan of all lanes.
     submit(&second, "b", of_tool(1), vec![plain("b-0")]).await.unwrap();
     let added = submit(&first, "a", Needs::default(), vec![own("a-0", Some("kind"), None)]);
     let claims = async { first.claim(claimants(3), NOW, 0).await };

@@ -57,7 +57,7 @@ async fn live_nodes_are_unknown_after_a_crash_of_the_database() {
     run(&store, "TRUNCATE agq.instances, agq.leader").await;
     assert!(store.leads(), "it knows nothing of the crash yet");
     assert_eq!(store.nodes().await.unwrap(), None);
-    // The node is elected again, and the others have two terms to come back.
+    // The node is elected again, and the other nodes have two terms to return.
     store.nodes.send_heartbeat().await.unwrap();
     assert!(store.leads());
     assert_eq!(store.nodes().await.unwrap(), None);

@@ -181,7 +181,7 @@ async fn unused_lanes_and_limits_are_removed() {
     assert_eq!(store.unused(NOW).await.unwrap(), UnusedRecords::default());
     let keep = Retention { ended_since: Timestamp(NOW.0 + 1), dead_since: NOW, count: 0 };
     assert_eq!(store.prune(keep, 100).await.unwrap(), 2);
-    // A lane that gets a job between the look and the removal stays, and so does a limit.
+    // A lane that gets a job between the query and the removal stays, and so does a limit.
     let unused = store.unused(NOW).await.unwrap();
     assert_eq!(unused.lanes.len(), 2);
     submit(&other, "c", Needs::default(), vec![own("c-0", None, Some("k1"))]).await.unwrap();

@@ -160,7 +160,7 @@ async fn claim_skips_the_index_entries_of_claimed_jobs_under_an_old_snapshot() {
     let (from_the_position, from_the_beginning) = pages.await.unwrap();
     assert!(from_the_position < 40, "{from_the_position}");
     assert!(from_the_beginning > 100, "the snapshot keeps no index entries: {from_the_beginning}");
-    // A job that comes back before the position is found.
+    // A job that returns before the position is found.
     let rule: JobRule = Box::new(|job: Option<&Job>| {
         let job = job.expect("it is there");
         Ok(job::given_back(job, job.holder.as_deref().expect("it is claimed"), None, NOW))

@@ -25,7 +25,7 @@ use crate::store::{
     },
 };
 
-/// Opens nodes that hear of each other's jobs only by notifications.
+/// Opens nodes that learn of each other's jobs only by notifications.
 pub(super) async fn listening_nodes(database: &Database, count: usize) -> Vec<Arc<PostgresStore>> {
     // Adds the plan.
     drop(node(database).await);

@@ -283,7 +283,7 @@ impl PgTxn<'_> {
 }
 
 fn has_input(inputs: &HashMap<u64, String>, action: &Action, index: u64, input: &str) -> bool {
-    // The job of an existing index may be removed. Its input cannot be compared, and counts as
-    // equal.
+    // The job of an existing index may be removed. The input of a removed job cannot be compared,
+    // and counts as equal.
     inputs.get(&index).map_or(index < action.total_jobs, |known| known == input)
 }

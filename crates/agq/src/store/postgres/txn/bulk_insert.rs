@@ -35,7 +35,7 @@ pub(crate) struct JobRows {
     record: Vec<Vec<u8>>,
 }
 
-/// Statement that inserts new jobs with their inputs. The transaction holds their lanes.
+/// Statement that inserts new jobs with their inputs. The transaction holds the lanes of the jobs.
 const INSERT_JOBS: PreparedStatement = PreparedStatement {
     name: "agq_insert_jobs",
     sql: "WITH i AS (INSERT INTO agq.inputs (job_id, json) SELECT * FROM unnest($14::text[], $15::text[])) \

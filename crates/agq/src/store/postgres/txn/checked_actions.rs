@@ -72,7 +72,7 @@ enum Admission {
     Exists,
     /// The action is added with its remaining jobs.
     Adds(Box<NewAction>, Vec<Duplicate>),
-    /// Existing jobs stand for all jobs of the action, so nothing is added.
+    /// Existing jobs stand for all jobs of the action, so no job is added.
     Stands(Vec<Duplicate>),
 }
 

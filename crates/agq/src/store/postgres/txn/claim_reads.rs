@@ -26,8 +26,8 @@ use crate::store::{
 };
 
 impl PgTxn<'_> {
-    /// Reads the first jobs of a lane, and of the lanes at which the claims at the places `open`
-    /// probably look next. Each read of a batch has twice the size of the one before, so that few
+    /// Reads the first jobs of a lane, and of the lanes that the claims at the places `open`
+    /// probably check next. Each read of a batch has twice the size of the one before, so that few
     /// reads are needed.
     pub(crate) fn read_lanes(&mut self, batch: &mut ClaimBatch<'_>, lane: i32, open: &[usize]) -> Result<()> {
         let factor = 1_usize << batch.reads.min(16);

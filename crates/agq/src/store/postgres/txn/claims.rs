@@ -213,8 +213,8 @@ impl PgTxn<'_> {
     }
 
     /// Sets `has_left` if locked jobs are left, because other nodes pass over locked jobs and have
-    /// to look again. Leaves it unset if no job was claimed, because two nodes would otherwise
-    /// notify each other for ever.
+    /// to claim again. Leaves `has_left` unset if no job was claimed, because two nodes would
+    /// otherwise notify each other for ever.
     fn note_left(&mut self, claims: &[Option<Claim>], batch: &ClaimBatch<'_>) {
         // A claim that stopped at the bound has ended jobs, and jobs that can run may be behind the
         // ended jobs.

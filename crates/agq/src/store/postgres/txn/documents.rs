@@ -128,8 +128,8 @@ pub(crate) const COMPARED: PreparedStatement = PreparedStatement {
 };
 
 /// Statement that removes the jobs `$3` from the documents of their kinds `$2`, and documents of
-/// which nothing is left. It waits for other transactions that have locked such a document: they
-/// may roll back, and nothing names the removed jobs later.
+/// which nothing is left. The statement waits for other transactions that have locked such a
+/// document: these transactions may roll back, and nothing names the removed jobs later.
 const FORGET: &str = "WITH gone AS (SELECT key, array_agg(job_id) AS ids FROM unnest($2::text[], $3::text[]) AS g (key, job_id) GROUP BY key), \
      held AS (SELECT n.id, ARRAY(SELECT u.one FROM unnest(string_to_array(n.json, ' ')) WITH ORDINALITY AS u (one, place) \
          WHERE u.one <> ALL (gone.ids) ORDER BY u.place) AS rest FROM agq.notes AS n JOIN gone ON n.id = gone.key \
@@ -196,8 +196,7 @@ impl PgTxn<'_> {
         }
     }
 
-    /// Lets claims look again at the lanes that a document blocks, if it is that of a limit or a
-    /// budget.
+    /// Makes claims check the lanes again that the document of a limit or a budget blocks.
     fn unblock_all_of(&mut self, kind: DocumentKind, id: &str) {
         match kind {
             DocumentKind::Limit => self.lanes.unblock_all_of(Constraint::Limit, id),

@@ -15,7 +15,7 @@ use crate::store::postgres::{
 /// Number of lanes that are read for each claim. Some lanes have no job any more, and other nodes
 /// may hold the limits of other lanes.
 pub(crate) const LANES_AHEAD: usize = 2;
-/// Maximum number of jobs of a lane that one read of lanes brings. Claims read that many if jobs
+/// Maximum number of jobs of a lane that one read of lanes returns. Claims read that many if jobs
 /// that can no longer run are in front of the others.
 const MAX_OF_LANE: usize = 1_000;
 
@@ -35,7 +35,7 @@ pub(crate) struct LaneAnswers {
 
 impl LaneReads {
     /// Returns reads of the `wanted` lanes, from a position on, for a number of claims. Together
-    /// the reads bring more jobs than there are claims, but of each lane at most one for each
+    /// the reads return more jobs than there are claims, but of each lane at most one for each
     /// claim.
     pub(crate) fn of(lanes: &LaneCache, wanted: Vec<(i32, Position)>, claims: usize) -> Self {
         let is_choice = lanes.has_peers && wanted.len() > 1;

@@ -204,7 +204,7 @@ impl<T: Default + Serialize + DeserializeOwned> LockedRows<T> {
             self.add(answers.get(place).ok_or(Error::RowNotFound)?)?;
         }
         // A document that was removed between the two statements has no row to lock. The retry
-        // creates it again.
+        // creates the document again.
         if !missing.iter().all(|key| self.locked.contains_key(key)) {
             return Err(Error::RowNotFound);
         }

@@ -201,8 +201,9 @@ impl<'b> PgTxn<'b> {
         }
     }
 
-    /// Lets claims look again at lanes that a change of a job may open: the lanes of the limit and
-    /// the budget that the job leaves, and the lane of which the job is no longer the first one.
+    /// Makes claims check the lanes again that a change of a job may open: the lanes of the limit
+    /// and the budget that the job leaves, and the lane of which the job is no longer the first
+    /// one.
     fn unblock(&mut self, before: Option<&Job>, job: &Job) {
         let Some(before) = before.filter(|before| before.state != job.state) else { return };
         let lane = sql_types::lane(before.lane);
@@ -229,7 +230,7 @@ impl<'b> PgTxn<'b> {
         self.lanes.forget_positions();
     }
 
-    /// Lets claims look for the jobs that have become ready in this transaction.
+    /// Makes claims check for jobs that have become ready in this transaction.
     pub(super) fn add_own_ready(&mut self) {
         self.ready.first.iter().for_each(|(lane, position)| self.lanes.add_ready(*lane, *position));
     }
@@ -271,7 +272,7 @@ impl<'b> PgTxn<'b> {
         self.send(round_trip)
     }
 
-    /// Writes all buffered changes. Later reads see them.
+    /// Writes all buffered changes. Later reads see the written rows.
     pub(super) fn write(&mut self) -> Result<()> {
         self.take_bounds()?;
         let mut round_trip = RoundTrip::default();
@@ -326,7 +327,7 @@ impl<'b> PgTxn<'b> {
         self.grown_by += count;
         if count > 0 {
             self.lock_lanes(new.lanes().chain(ended.lanes()))?;
-            // The look for the claims did not see the new jobs.
+            // The read for the claims did not return the new jobs.
             self.reads.claims = None;
         }
         new.insert(round_trip, std::mem::take(&mut self.inputs));

@@ -136,7 +136,7 @@ impl Opening {
         }
     }
 
-    /// Reads the first jobs of the lanes at which the claims probably look, unless the claims lock
+    /// Reads the first jobs of the lanes that the claims probably check, unless the claims lock
     /// other records before the jobs: limits, budgets and workers.
     pub(crate) fn claim(&mut self, all: &[ClaimRequest<'_>], lanes: &mut LaneCache) {
         let now = all.iter().map(|request| request.now).max().unwrap_or_default();

@@ -60,7 +60,7 @@ fn behind((rank, turn): Position) -> Position {
 }
 
 impl ReadyJobs {
-    /// Adds a job that this transaction adds to the database. `is_only` says that the lane has no
+    /// Adds a job that this transaction adds to the database. `is_only` is true if the lane has no
     /// other ready jobs.
     pub(crate) fn add_own(&mut self, lane: i32, position: Position, job: LockedJob, is_only: bool) {
         let unread_from = if is_only { END } else { (i16::MIN, i64::MIN) };
@@ -112,7 +112,7 @@ impl ReadyJobs {
 
     /// Drops the jobs that were only seen and that the transaction has locked since, or found
     /// locked by other transactions: the jobs up to the last one of `found`, and all seen jobs if
-    /// the read found fewer jobs than it looked for.
+    /// the read found fewer jobs than its limit.
     pub(crate) fn drop_seen(&mut self, read: &LaneRead, found: &[(Position, Option<ReadyJob>)]) {
         let Some(lane) = self.lanes.get_mut(&read.lane) else { return };
         let last = found.last().map(|(position, _)| *position).filter(|_| found.len() >= read.count);

@@ -122,7 +122,7 @@ impl PgTxn<'_> {
     fn oldest_ended(&self, limit: usize) -> Result<Vec<Job>> {
         let sql = query(OLDEST).bind(ENDED.map(sql_types::status).to_vec()).bind(sql_types::limit(limit));
         let jobs: Vec<Job> = readable(&self.session.rows(sql)?);
-        // A job may have moved to another status between the look and the lock.
+        // A job may have moved to another status between the query and the lock.
         Ok(jobs.into_iter().filter(|job| ENDED.contains(&job.status())).collect())
     }
 }

@@ -72,7 +72,7 @@ impl PgTxn<'_> {
     /// Removes the lanes and limits of `unused` that are still unused.
     pub(crate) fn forget_unused(&mut self, unused: &UnusedRecords) -> Result<()> {
         if !unused.lanes.is_empty() {
-            // Jobs may have been added since the look. The lanes are locked first, because their
+            // Jobs may have been added after the query. The lanes are locked first, because their
             // counts include those jobs once no transaction can add more.
             let locked = self.session.rows(query(LOCK_LANES).bind(&unused.lanes))?;
             let locked = locked.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i32>>>()?;

@@ -36,7 +36,7 @@ impl PgTxn<'_> {
             "INSERT INTO agq.workers (worker_id, record) VALUES ($1, $2) ON CONFLICT DO NOTHING"
         };
         if self.session.run(query(sql).bind(worker_id.as_str()).bind(encode(&worker)?))? == 0 {
-            // Another node has added the worker since the look. The rule of the retry sees the
+            // Another node has added the worker after the query. The rule of the retry sees the
             // worker.
             return Err(Error::RowNotFound);
         }
@@ -50,7 +50,7 @@ impl PgTxn<'_> {
 
     pub(crate) fn forget_worker(&mut self, worker_id: &WorkerId, seen_before: Timestamp) -> Result<bool> {
         let is_old = |worker: Worker| worker.liveness == Liveness::Dead && worker.last_seen_at < seen_before;
-        // The worker may have come back after the caller read its record.
+        // The worker may have registered again after the caller read its record.
         if self.worker(worker_id)?.is_some_and(is_old) { self.remove_worker(worker_id) } else { Ok(false) }
     }
 

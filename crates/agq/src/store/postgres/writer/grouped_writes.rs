@@ -102,8 +102,8 @@ pub(crate) fn complete_claims(writes: &mut [PgWrite], mut texts: ClaimTexts) {
 
 /// Returns the first round trip of a transaction for a batch.
 ///
-/// Claims look before anything else only if no other write of the batch can change which jobs are
-/// ready, apart from decisions and new jobs, which the claims know.
+/// Claims read the ready jobs before anything else only if no other write of the batch can change
+/// which jobs are ready, apart from decisions and new jobs, which the claims know.
 pub(crate) fn opening(
     session: &DatabaseSession,
     lanes: &mut LaneCache,

@@ -51,7 +51,7 @@ const MAX_WRITES: usize = 1024;
 const MAX_BYTES: usize = 8 << 20;
 /// Maximum time, in milliseconds, of the wait for a lock, because the whole batch waits.
 const LOCK_TIMEOUT_MS: &str = "500";
-/// Delay before claimants look again if another node held a limit that they needed.
+/// Delay before claimants claim again if another node held a limit that they needed.
 const CLAIM_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Maximum time for which late writes are tried at a time.
 const LATE_ROUND: Duration = Duration::from_millis(50);
@@ -183,8 +183,8 @@ impl PgWriter {
         }
     }
 
-    /// Wakes all waiters after a short while, so that they look again at the lanes with ready jobs
-    /// and at those in `ready`.
+    /// Wakes all waiters after a short while, so that the waiters check the lanes with ready jobs
+    /// and the lanes in `ready` again.
     fn wake_waiters(&self, ready: ReadyPositions) {
         let (notifier, ready_notices) = (Arc::clone(&self.notifier), Arc::clone(&self.ready_notices));
         self.runtime.spawn(async move {
@@ -360,9 +360,9 @@ impl PgWriter {
     }
 }
 
-/// Returns the statements that begin a transaction. They set the isolation level, so that the
-/// default of the database or the user has no effect. A later statement sees the commits of others,
-/// and locks protect rows that must not change.
+/// Returns the statements that begin a transaction. The statements set the isolation level, so that
+/// the default of the database or the user has no effect. A later statement sees the commits of
+/// others, and locks protect rows that must not change.
 fn begin(writes: &[PgWrite], wait: LockWait) -> &'static [&'static str] {
     const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
     const WAIT_LITTLE: &str = "SET LOCAL lock_timeout TO 10";

@@ -210,7 +210,8 @@ impl PgQueue {
     }
 }
 
-/// Handle of a writer. When it is dropped, the writer finishes what is submitted, and ends.
+/// Handle of a writer. The writer finishes the submitted writes, and ends, when the handle is
+/// dropped.
 pub(crate) struct PgWriteHandle(pub(crate) Arc<PgQueue>);
 
 impl PgWriteHandle {

@@ -24,7 +24,7 @@ pub(super) fn check(tables: &Tables<'_>, found: &mut Inconsistencies) -> Result<
 }
 
 /// Compares an entry with the record of its job. `stands` describes the entry, and `differs`
-/// returns what the record says instead.
+/// returns the difference of the record, if there is one.
 fn compare(
     tables: &Tables<'_>,
     id: &str,

@@ -1,4 +1,4 @@
-//! Flushes the memtable into the database while the writer goes on (ADR 15).
+//! Flushes the memtable into the database while the writer continues (ADR 15).
 
 use std::{
     io,

@@ -24,7 +24,7 @@
 //!   memtable. A larger batch is written into the database directly, together with the whole
 //!   memtable.
 //! - **Reads** ([`Versions`], [`Snapshot`]): a snapshot has the layers of the memtable and a read
-//!   transaction of redb. A [`Table`] merges them, newest layer first. A [`PinnedSnapshot`]
+//!   transaction of redb. A [`Table`] merges the layers, newest layer first. A [`PinnedSnapshot`]
 //!   outlives later commits, because layers that it shares are immutable.
 //! - **Flush** ([`Flusher`]): when one half of the WAL is full, records go into the other half, and
 //!   a thread writes the pinned memtable into the database. The same transaction stores the WAL

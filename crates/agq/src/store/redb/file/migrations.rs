@@ -147,7 +147,7 @@ mod tests {
         redb::{RedbStore, file, schema::LaneKey},
     };
 
-    /// The table as it was in format 2.
+    /// Table of format 2.
     const OLD_LENGTHS: TableDefinition<'_, u32, u64> = TableDefinition::new("lane_lengths");
 
     /// Returns a database that agq wrote in format 2; see `fixtures/README.md`.
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn migration_refuses_an_unknown_format_with_advice() {
-        // The table as it was in format 1, with the same name and other keys.
+        // Table of format 1, with the same name and other keys.
         let ready: TableDefinition<'_, (u32, u64), &str> = TableDefinition::new("ready");
         for (format, advice) in [
             (1, "it has format 1, this agq reads format 6: use the agq version that wrote it"),

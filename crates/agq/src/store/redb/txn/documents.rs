@@ -45,7 +45,7 @@ impl WriteTxn<'_> {
         self.unblock(kind, id);
     }
 
-    /// Lets claims look again at the lanes that a limit or a budget blocks, because it has changed.
+    /// Makes claims check the lanes again that a changed limit or budget blocks.
     fn unblock(&mut self, kind: DocumentKind, id: &str) {
         match kind {
             DocumentKind::Limit => self.cache.lanes.unblock_all_of(Constraint::Limit, id),

@@ -16,7 +16,7 @@ use crate::store::{
     },
 };
 
-/// Maximum number of cached ready jobs of a lane, which one read of the table brings.
+/// Maximum number of cached ready jobs of a lane, which one read of the table returns.
 pub(crate) const MAX_HEADS: usize = 16;
 
 #[derive(Debug)]
@@ -39,7 +39,8 @@ impl Lane {
         Self { key, ready: 0, all: 0, beginning: (0, 0), heads: VecDeque::new(), is_stored: false }
     }
 
-    /// Adds a ready job. It is cached if it precedes a cached job, or if all ready jobs are cached.
+    /// Adds a ready job. The job is cached if it precedes a cached job, or if all ready jobs are
+    /// cached.
     fn add_ready(&mut self, turn: LaneTurn, job_id: &JobId) {
         let is_all_known = self.heads.len() as u64 == self.ready;
         self.beginning = if self.ready == 0 { turn } else { self.beginning.min(turn) };
@@ -121,8 +122,8 @@ impl Lanes {
         number
     }
 
-    /// Returns the lane that a claim looks at next, with a lower bound of the turn of its first
-    /// job; `None` if the queue is paused, or has no job for a claimant behind the `passed` groups.
+    /// Returns the lane that a claim checks next, with a lower bound of the turn of its first job;
+    /// `None` if the queue is paused, or has no job for a claimant behind the `passed` groups.
     pub(crate) fn next_for(
         &mut self,
         queue: &str,

@@ -144,8 +144,8 @@ impl Writer {
     }
 
     /// Returns the expected number of submitters, and how long the writer thread waits for them.
-    /// The time is zero if syncs are fast, because waking the thread takes longer. Otherwise it is
-    /// half of that of a leader, because it is lost if no other submitter comes.
+    /// The time is zero if syncs are fast, because waking the thread takes longer. Otherwise the
+    /// time is half of that of a leader, because the time is lost if no other submitter writes.
     pub(super) fn linger(&self, submitted: u32) -> (u32, Duration) {
         let is_quick = self.committer.sync_is_fast();
         let wait = self.predictor.max_wait(submitted, self.committer.sync_time()) / 2;

@@ -193,7 +193,6 @@ impl WriteQueue {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Counts a submission.
     fn count_submission(&self) {
         self.submissions.fetch_add(1, Ordering::Relaxed);
     }
@@ -238,7 +237,8 @@ impl WriteQueue {
     }
 }
 
-/// Handle for submitting writes. When it is dropped, the writer makes everything durable and ends.
+/// Handle for submitting writes. The writer makes everything durable, and ends, when the handle is
+/// dropped.
 pub(crate) struct WriteHandle(pub(crate) Arc<WriteQueue>);
 
 impl WriteHandle {

@@ -86,7 +86,7 @@ impl Versions {
         Snapshot(SnapshotSource::Shared(self.locked()))
     }
 
-    /// Returns a snapshot that nobody waits for, and that may live for long.
+    /// Returns a snapshot that no caller waits for, and that may exist for long.
     pub(crate) fn pin(&self) -> PinnedSnapshot {
         PinnedSnapshot(self.locked().clone())
     }

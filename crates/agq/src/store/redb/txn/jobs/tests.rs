@@ -1,4 +1,4 @@
-//! Compares claims with a look at every lane, and claims of shares with each other.
+//! Compares claims with a scan of every lane, and claims of shares with each other.
 
 mod model;
 

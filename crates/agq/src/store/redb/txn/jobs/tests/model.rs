@@ -1,4 +1,4 @@
-//! Model of the claims of a store: random sequences of writes, and a look at every lane.
+//! Model of the claims of a store: random sequences of writes, and a scan of every lane.
 
 use std::sync::Arc;
 
@@ -123,7 +123,7 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<StoreStep>> {
 }
 
 impl WriteTxn<'_> {
-    /// Returns the job that a look at every lane finds.
+    /// Returns the job that a scan of every lane finds.
     fn scan_for(&self, claimant: &Claimant, now: Timestamp) -> Option<JobId> {
         claimant.queues.iter().find_map(|queue| {
             let lanes = self.cache.lanes.with_jobs_for(queue, &claimant.capabilities);
