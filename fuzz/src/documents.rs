@@ -16,7 +16,7 @@ use serde_json::{Map, Value, value::RawValue};
 
 use crate::check_refusal;
 
-/// When everything happens.
+/// Time of all events.
 pub(crate) const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
 /// Reads what must be an object, as agq does; a refusal is put into the words of `refused`.

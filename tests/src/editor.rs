@@ -1,5 +1,5 @@
 //! TCP proxy that edits the jobs that agq gives a worker, and the results that it shows a client,
-//! as an agq that lies.
+//! as a malicious agq does.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

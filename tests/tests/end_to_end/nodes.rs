@@ -168,7 +168,7 @@ fn nodes_that_are_killed_and_come_back_lose_nothing() {
     lab.submit_action(&nodes[0], "p", "a", &numbered(usize::try_from(JOBS).unwrap()));
     let mut acknowledged = 0;
     for round in 0..9 {
-        // One of the victims is the leader: the first node, or a later winner of an election.
+        // One of the killed nodes is the leader: the first node, or a later winner of an election.
         let victim = round % 3;
         nodes[victim].kill();
         let mut survivor = RawConnection::open(&lab, &nodes[(victim + 1) % 3]);

@@ -12,7 +12,7 @@ use crate::{
 };
 use agenix_protocol::resp::Reply;
 
-/// Job that an actor believes to hold.
+/// Job that an actor holds as far as its replies show.
 #[derive(Debug, Clone)]
 pub(super) struct HeldJob {
     pub(super) job_id: String,

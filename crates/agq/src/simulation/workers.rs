@@ -147,7 +147,7 @@ impl World {
             json.replace(&format!(r#""attempt":{attempt}"#), r#""current_task":1"#)
         };
         if end.is_some_and(Status::is_ended) && self.rng.u8(..8) > 0 {
-            // Otherwise the worker still believes to hold the job.
+            // Otherwise the worker still has the job in its list.
             self.actors[at].holds.remove(which);
         }
         self.actors[at].sent.push((held.job_id.clone(), json.clone()));

@@ -11,8 +11,8 @@
 //!   waiter.
 //! - A client whose time is over removes its waiter, and then waits until the task has confirmed
 //!   the removal. A claim that was sent meanwhile is received, and not lost.
-//! - Claims and elements travel in a [`Handoff`]. If the receiver is gone, the handoff is dropped,
-//!   and its content goes back to the queue or list.
+//! - Claims and elements are delivered in a [`Handoff`]. If the receiver is gone, the handoff is
+//!   dropped, and its content goes back to the queue or list.
 
 mod handoff;
 mod jobs;

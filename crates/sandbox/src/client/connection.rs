@@ -135,7 +135,7 @@ impl Commands {
     }
 }
 
-/// Reply of a supervisor, and the files that travelled with it.
+/// Reply of a supervisor, and the files that were sent with the reply.
 pub type ReceivedReply = (SupervisorReply, Vec<OwnedFd>);
 
 /// Replies of a supervisor.
@@ -157,8 +157,8 @@ impl Replies {
     }
 
     /// Receives once without waiting, and returns the replies that have arrived completely, each
-    /// with the files that travelled with it. Returns `None` when nothing of the supervisor is
-    /// left.
+    /// with the files that were sent with the reply. Returns `None` when nothing of the supervisor
+    /// is left.
     ///
     /// # Errors
     ///

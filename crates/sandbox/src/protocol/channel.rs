@@ -64,7 +64,7 @@ pub(crate) fn send<M: Message>(
     send_frames(socket, &frames, descriptors)
 }
 
-/// Adds the frame of `message`, with which `descriptors` descriptors travel, to `frames`.
+/// Adds the frame of `message`, with which `descriptors` descriptors are sent, to `frames`.
 pub(crate) fn queue<M: Message>(frames: &mut Vec<u8>, message: &M, descriptors: usize) -> io::Result<()> {
     if descriptors != message.descriptors() {
         return Err(invalid(Malformed::Descriptors(descriptors, message.descriptors())));
@@ -89,7 +89,7 @@ pub(crate) fn send_frames(socket: &OwnedFd, frames: &[u8], descriptors: &[Borrow
     while sent < frames.len() {
         let rest = [IoSlice::new(&frames[sent..])];
         sent += retry_on_intr(|| sendmsg(socket, &rest, &mut ancillary, SendFlags::NOSIGNAL))?;
-        // The descriptors travel with the first byte.
+        // The descriptors are sent with the first byte.
         ancillary.clear();
     }
     Ok(())

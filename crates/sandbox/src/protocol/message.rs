@@ -16,10 +16,10 @@ pub const MAX_DESCRIPTORS: usize = 3;
 pub trait Message: Serialize + DeserializeOwned {
     /// Maximum bytes of the document.
     const MAX_BYTES: usize;
-    /// True if descriptors may travel with messages of this direction.
+    /// True if descriptors may be sent with messages of this direction.
     const TAKES_DESCRIPTORS: bool;
 
-    /// Returns the number of descriptors that travel with the message.
+    /// Returns the number of descriptors that are sent with the message.
     fn descriptors(&self) -> usize;
 }
 
@@ -172,8 +172,8 @@ pub enum SupervisorReply {
     Refused(StepFault),
     /// The job has begun.
     Begun,
-    /// The task runs. With the reply travel copies of the files that the supervisor has opened for
-    /// stdout and stderr, in this order, so that the worker sees their sizes.
+    /// The task runs. The reply has copies of the files that the supervisor has opened for stdout
+    /// and stderr, in this order, so that the worker can read the sizes of these files.
     Started {
         /// Id of the task.
         task: u32,

@@ -1,7 +1,7 @@
 //! Protocol between a worker and a supervisor, over a Unix stream socket.
 //!
 //! A frame is a length of four bytes, most significant byte first, and a JSON document of that
-//! length. Descriptors travel with the first byte of their frame (`SCM_RIGHTS`). The document
+//! length. Descriptors are sent with the first byte of their frame (`SCM_RIGHTS`). The document
 //! states the number of descriptors. Paths, arguments and values are byte escapes
 //! ([`agenix_protocol::byte_escape`]), because they need not be UTF-8.
 //!

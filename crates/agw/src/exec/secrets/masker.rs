@@ -1,7 +1,7 @@
 //! Masking of secrets in a stream of bytes.
 //!
 //! The bytes of a secret and their base64 are masked, with both alphabets, also in the middle of a
-//! longer text. Other encodings are not masked: a task that wants to betray its secret can do so.
+//! longer text. Other encodings are not masked: a task can disclose its secret in another encoding.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tests of jobs with orders, as an honest and a lying agq give them.
+//! Tests of jobs with orders, as a correct and a malicious agq give them.
 
 use std::{path::Path, sync::Arc};
 
