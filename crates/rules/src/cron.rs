@@ -159,10 +159,14 @@ impl Schedule {
         (self.pending_id.as_deref() == Some(run)).then(submitted)
     }
 
-    /// Returns the schedule with the history of `known`, the schedule that it replaces.
+    /// Returns the schedule with the history of `known`, the schedule that it replaces. A due run of
+    /// the same times stays due, so that a schedule that is stored again loses no run.
     pub fn after(&self, known: Option<&Self>) -> Self {
         let Some(known) = known else { return self.clone() };
+        let times = |of: &Self| (of.expression.clone(), of.timezone.clone(), of.enabled);
+        let known_next = known.next_run_at.filter(|_| self.enabled && times(self) == times(known));
         Self {
+            next_run_at: [self.next_run_at, known_next].into_iter().flatten().min(),
             created_at: known.created_at,
             last_run_at: known.last_run_at,
             last_id: known.last_id.clone(),
@@ -388,5 +392,9 @@ mod tests {
         assert_eq!((done.pending_id, done.last_id.as_deref()), (None, Some("j")));
         let skipped = made.fired(None, at("2026-11-22T12:00:10Z"));
         assert_eq!((skipped.runs, skipped.last_run_at), (0, None));
+        let again = Schedule { next_run_at: skipped.next_run_at, ..schedule() };
+        assert_eq!(again.after(Some(&made)).next_run_at, made.next_run_at, "stored again, no run is lost");
+        let paused = Schedule { enabled: false, ..made };
+        assert_eq!(again.after(Some(&paused)).next_run_at, again.next_run_at);
     }
 }
