@@ -25,7 +25,7 @@ const READ_STEP: usize = 100;
 /// Returns the number of cancelled jobs.
 pub(crate) async fn cancel(app: &AppState, action_id: &ActionId) -> Result<usize> {
     let cancelled = action_changes::cancel(app, action_id).await?;
-    on_jobs_ended(app, &cancelled).await?;
+    on_jobs_ended(app, &cancelled).await;
     Ok(cancelled.changed)
 }
 
@@ -36,7 +36,7 @@ pub(crate) async fn cancel_unstarted(app: &AppState, action_id: &ActionId) -> Re
     action_changes::close(app, action_id).await?;
     let cancelled = action_changes::cancel_pending(app, action_id).await?;
     action_changes::withdraw_unstarted(app, action_id).await?;
-    on_jobs_ended(app, &cancelled).await?;
+    on_jobs_ended(app, &cancelled).await;
     Ok(cancelled.changed)
 }
 

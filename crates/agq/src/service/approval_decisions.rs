@@ -62,7 +62,7 @@ async fn apply(app: &AppState, approval: &Approval, action_id: &ActionId) -> Res
         ApprovalState::Approved => release(app, &approval.plan_id, action_id).await,
         ApprovalState::Rejected | ApprovalState::Expired => {
             let cancelled = cancel(app, &approval.plan_id, action_id).await?;
-            on_jobs_ended(app, &cancelled).await?;
+            on_jobs_ended(app, &cancelled).await;
             Ok(cancelled.changed)
         }
     }

@@ -62,13 +62,13 @@ async fn advance(app: &AppState, action_id: &ActionId) -> Result<bool> {
         RemainingWork::Wait => {}
         RemainingWork::Withdraw { cancels: true } => {
             let cancelled = cancel_jobs(app, action_id).await?;
-            on_jobs_ended(app, &cancelled).await?;
+            on_jobs_ended(app, &cancelled).await;
         }
         RemainingWork::Withdraw { cancels: false } => {
             // The workers come first, because they start jobs meanwhile.
             withdraw_unstarted(app, action_id).await?;
             let cancelled = cancel_pending(app, action_id).await?;
-            on_jobs_ended(app, &cancelled).await?;
+            on_jobs_ended(app, &cancelled).await;
         }
     }
     Ok(matches!(left, RemainingWork::Withdraw { .. }))

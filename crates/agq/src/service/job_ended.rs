@@ -4,35 +4,40 @@
 //! follow-up here needs further writes: the health of the worker and the workflow of the job. The
 //! reaper repeats the follow-up of workflows that a crash has interrupted.
 
+use tracing::error;
+
 use super::{
     job_changes::{BulkChange, workflow_to_advance},
     worker_health::record_outcome,
     workflow,
 };
-use crate::{app::AppState, error::Result, store::JobChange};
+use crate::{app::AppState, store::JobChange};
 
-pub(crate) async fn on_job_ended(app: &AppState, change: Option<&JobChange>) -> Result<()> {
-    match change.and_then(workflow_to_advance) {
+/// Returns no error, because the end is durable, and the reaper repeats the follow-up.
+pub(crate) async fn on_job_ended(app: &AppState, change: Option<&JobChange>) {
+    if let Some(workflow_id) = change.and_then(workflow_to_advance) {
         // Boxed, because the future contains submissions, and few jobs have a workflow.
-        Some(workflow_id) => Box::pin(workflow::step_ended(app, workflow_id)).await,
-        None => Ok(()),
+        Box::pin(workflow::step_ended(app, workflow_id)).await;
     }
 }
 
-pub(crate) async fn on_jobs_ended(app: &AppState, bulk: &BulkChange) -> Result<()> {
+/// Returns no error, because the ends are durable, and the reaper repeats the follow-up.
+pub(crate) async fn on_jobs_ended(app: &AppState, bulk: &BulkChange) {
     for workflow_id in &bulk.workflows {
-        Box::pin(workflow::step_ended(app, workflow_id)).await?;
+        Box::pin(workflow::step_ended(app, workflow_id)).await;
     }
-    Ok(())
 }
 
 /// `is_failure` counts for the quarantine of the worker that held the job, unless it is `None`.
-pub(crate) async fn on_report(app: &AppState, change: &JobChange, is_failure: Option<bool>) -> Result<()> {
+/// Returns no error, because the report is durable.
+pub(crate) async fn on_report(app: &AppState, change: &JobChange, is_failure: Option<bool>) {
     app.job_times.reported(change, app.clock.now());
-    if let Some((holder, is_failure)) = change.before.holder.as_deref().zip(is_failure) {
-        record_outcome(app, holder, &change.before, is_failure).await?;
+    if let Some((holder, is_failure)) = change.before.holder.as_deref().zip(is_failure)
+        && let Err(error) = record_outcome(app, holder, &change.before, is_failure).await
+    {
+        error!(worker_id = holder, %error, "the outcome of a job could not be counted for its worker");
     }
-    on_job_ended(app, Some(change)).await
+    on_job_ended(app, Some(change)).await;
 }
 
 #[cfg(test)]

@@ -60,7 +60,8 @@ pub(crate) async fn report(
         Some(Status::Failed) if job::counts_against_worker(exit_code) => Some(true),
         _ => None,
     };
-    on_report(app, &change, is_failure).await
+    on_report(app, &change, is_failure).await;
+    Ok(())
 }
 
 /// Returns the needs of the next attempt of a job that lacked memory. Returns `None` if the needs
@@ -85,13 +86,14 @@ fn reported(json: String, is_end: bool) -> Result<ReportedResults, Rejection> {
 /// Cancelling an ended job again changes nothing.
 pub(crate) async fn cancel(app: &AppState, job_id: &JobId) -> Result<()> {
     let change = job_changes::cancel(app, job_id, false).await?;
-    on_job_ended(app, change.as_ref()).await
+    on_job_ended(app, change.as_ref()).await;
+    Ok(())
 }
 
 /// Rejects an ended job, as OJS requires.
 pub(crate) async fn cancel_unended(app: &AppState, job_id: &JobId) -> Result<StoredJob> {
     let change = job_changes::cancel(app, job_id, true).await?;
-    on_job_ended(app, change.as_ref()).await?;
+    on_job_ended(app, change.as_ref()).await;
     lookup::job(app, job_id).await
 }
 
@@ -110,12 +112,14 @@ pub(crate) async fn forget_ended(app: &AppState, job_id: &JobId, status: Status)
 }
 
 pub(crate) async fn requeue_lost(app: &AppState, holder: &str) -> Result<()> {
-    on_jobs_ended(app, &job_changes::requeue_lost(app, holder).await?).await
+    on_jobs_ended(app, &job_changes::requeue_lost(app, holder).await?).await;
+    Ok(())
 }
 
 /// Takes back the jobs that a newly registered worker no longer `has`.
 pub(crate) async fn reclaim(app: &AppState, worker_id: &WorkerId, has: Option<Vec<JobId>>) -> Result<()> {
-    on_jobs_ended(app, &job_changes::reclaim(app, worker_id, has).await?).await
+    on_jobs_ended(app, &job_changes::reclaim(app, worker_id, has).await?).await;
+    Ok(())
 }
 
 /// Retries a failed job, and with `force` also a dead or cancelled one.

@@ -88,7 +88,7 @@ async fn follow_up(
     failed: bool,
 ) -> Result<StoredJob> {
     if let Some(change) = &change {
-        on_report(app, change, change.released_holder().map(|_| failed)).await?;
+        on_report(app, change, change.released_holder().map(|_| failed)).await;
     }
     lookup::job(app, job_id).await
 }

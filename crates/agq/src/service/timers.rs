@@ -61,7 +61,7 @@ pub(crate) async fn fire_due_jobs(app: &AppState, limit: usize) -> Result<usize>
         fired += 1;
         let Some(change) = decided else { continue };
         let has_timed_out = change.after.failures > change.before.failures;
-        on_job_ended(app, Some(&change)).await?;
+        on_job_ended(app, Some(&change)).await;
         if let Some(holder) = change.released_holder().filter(|_| has_timed_out) {
             late.insert(holder.to_owned(), change.before);
         }

@@ -142,9 +142,12 @@ async fn cancel_step(app: &AppState, step: &WorkflowStep) -> Result<()> {
     }
 }
 
-/// Advances the workflow if the end of the job can make a difference.
-pub(crate) async fn step_ended(app: &AppState, id: &str) -> Result<()> {
-    if app.unended_steps.ended(id) { advance(app, id).await } else { Ok(()) }
+/// Advances the workflow if the end of the job can make a difference. After an error, the reaper
+/// advances the workflow.
+pub(crate) async fn step_ended(app: &AppState, id: &str) {
+    if app.unended_steps.ended(id) {
+        advance_stored(app, id).await;
+    }
 }
 
 /// Advances a workflow past all steps that have ended by now, and returns the workflow. Returns the
