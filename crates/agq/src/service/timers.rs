@@ -1,7 +1,7 @@
 //! Timers of jobs: releases scheduled jobs and retries, and ends attempts whose lease or timeout is
 //! over. The reaper and `fetch` call this module.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use agenix_protocol::ids::WorkerId;
 use agenix_rules::{
@@ -43,7 +43,7 @@ pub(crate) async fn fire_due_jobs(app: &AppState, limit: usize) -> Result<usize>
     if let Some(tried) = tried {
         tried.await?;
     }
-    let (mut fired, mut late) = (0, BTreeMap::new());
+    let (mut fired, mut late) = (0, Vec::new());
     for (job_id, answer) in due.iter().zip(answers) {
         // An answer that is there counts, even if this task has used up its cooperative budget.
         let answer = if may_be_late { unconstrained(answer).now_or_never() } else { Some(answer.await) };
@@ -63,23 +63,25 @@ pub(crate) async fn fire_due_jobs(app: &AppState, limit: usize) -> Result<usize>
         let has_timed_out = change.after.failures > change.before.failures;
         on_job_ended(app, Some(&change)).await;
         if let Some(holder) = change.released_holder().filter(|_| has_timed_out) {
-            late.insert(holder.to_owned(), change.before);
+            late.push((holder.to_owned(), change.before));
         }
     }
     flag_workers(app, late).await?;
     Ok(fired)
 }
 
-/// A worker whose job exceeds its timeout may hang. Notifies the workers that they have lost the
-/// jobs.
-async fn flag_workers(app: &AppState, late: BTreeMap<String, Job>) -> Result<()> {
+/// A worker whose job exceeds its timeout may hang. Counts each of the late jobs, and notifies the
+/// workers that they have lost the jobs.
+async fn flag_workers(app: &AppState, late: Vec<(String, Job)>) -> Result<()> {
+    let mut holders = BTreeSet::new();
     for (holder, job) in late.into_iter().filter(|(holder, _)| !is_connection(holder)) {
         let Ok(worker_id) = WorkerId::new(holder.as_str()) else { continue };
         warn!(%worker_id, "a job exceeded its timeout; its worker may hang");
         let rule = move |known: Option<&Worker>| Ok(known.map(worker::flagged));
         app.store.decide_worker(&worker_id, AckLevel::Applied, None, Box::new(rule)).await??;
         record_outcome(app, &holder, &job, true).await?;
-        notify_worker(app, &holder);
+        holders.insert(holder);
     }
+    holders.iter().for_each(|holder| notify_worker(app, holder));
     Ok(())
 }
