@@ -34,8 +34,8 @@ use serde::{Deserialize, Serialize};
 
 pub use charge::{budget_of, charged, reserve, run_change};
 pub use lease::{
-    LeaseOptions, abandoned, claimed, due, expired, extended_after_pause, given_back, is_timed_ahead,
-    reclaimed, renewed, rescheduled, staged_again,
+    LeaseOptions, abandoned, claimed, due, due_while_waiting, expired, extended_after_pause, given_back,
+    is_timed_ahead, reclaimed, renewed, rescheduled, staged_again,
 };
 pub use ojs::{JobFailure, MAX_FAILURES_KEPT, Ojs, Progress, ReportedFailure};
 pub use ojs_report::{NOBODY, Reporter, acked, extended, nacked, progressed};

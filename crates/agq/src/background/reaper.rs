@@ -26,7 +26,7 @@ use crate::{
     service::{
         approval_decisions::ApprovalRounds, chunked_submission::StalledSubmissions,
         closed_connections::release_unreturned, halting, job_changes::if_exists, limits, schedules,
-        timers::fire_due_jobs, worker_messages::publish_worker_event, workflow,
+        timers::{TimerRule, fire_due_jobs}, worker_messages::publish_worker_event, workflow,
     },
     store::{AckLevel, Retention, UnusedRecords},
 };
@@ -194,7 +194,11 @@ impl<'r> Reaper<'r> {
         // Due jobs come first, because they must not wait for the rest of the round.
         for _step in 0..MAX_DUE_STEPS {
             let asked_at = app.clock.now();
-            let fired = fire_due_jobs(app, MAX_DUE).await;
+            self.detector.observe(asked_at);
+            // Attempts that have not been extended yet must not end.
+            let is_extended = self.detector.unseen_ms() == 0;
+            let due_rule: TimerRule = if is_extended { job::due } else { job::due_while_waiting };
+            let fired = fire_due_jobs(app, due_rule, MAX_DUE).await;
             self.detector.observe_store(asked_at, app.clock.now(), fired.is_err());
             if fired? < MAX_DUE {
                 break;

@@ -64,17 +64,25 @@ pub(crate) fn document(claim: &Claim) -> Result<JobDocument, StoreError> {
 mod tests {
     use std::{path::Path, sync::Arc};
 
-    use agenix_protocol::documents::{Demand, OjsFetch, OjsRegistration, WaitsFor, parse};
-    use agenix_rules::ojs::VISIBILITY_MS;
+    use agenix_protocol::{
+        documents::{Demand, OjsFetch, OjsRegistration, WaitsFor, parse},
+        time::Timestamp,
+    };
+    use agenix_rules::{
+        job::{Job, JobState, RuleOutcome},
+        ojs::VISIBILITY_MS,
+    };
     use serde_json::{Value, json};
 
     use super::claim;
     use crate::{
         app::{AppState, Caller, Submitter},
         service::{
-            action_submission, explain, fetch, ojs_submission, ojs_workers, plans, queue_stats, workers,
+            action_submission, explain, fetch, job_changes::if_exists, ojs_submission, ojs_workers, plans,
+            queue_stats, workers,
         },
         startup::services::without_tasks,
+        store::AckLevel,
         waiters::Handoff,
     };
 
@@ -253,5 +261,26 @@ mod tests {
         enqueue(json!({})).await.unwrap();
         assert_eq!(fetch(Some(2 * HOURS)).await, 1);
         assert_eq!(silence_ms().await, Some(2 * HOURS), "the lease is that of the fetch");
+    }
+
+    #[tokio::test]
+    async fn fetch_leaves_attempts_whose_time_is_over_to_the_reaper() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = open(dir.path());
+        let job = parse(br#"{"type":"a","args":[]}"#).unwrap();
+        ojs_submission::enqueue(&app, None, job).await.map(drop).unwrap();
+        let fetch = async || {
+            let request = OjsFetch { queues: vec!["default".into()], ..OjsFetch::default() };
+            fetch::fetch(&app, None, request).await.unwrap().pop().map(|claim| claim.take().job)
+        };
+        let held = fetch().await.expect("a job is ready");
+        // As if the machine had slept.
+        let slept = if_exists(|job| {
+            RuleOutcome::Changed(Box::new(Job { due_at: Some(Timestamp(1)), ..job.clone() }))
+        });
+        app.store.decide(&held.job_id, AckLevel::Durable, None, slept).await.unwrap().unwrap();
+        assert_eq!(fetch().await, None);
+        let after = app.store.job(&held.job_id).await.unwrap().unwrap().job;
+        assert_eq!((after.state, after.attempt), (JobState::Active, 1));
     }
 }

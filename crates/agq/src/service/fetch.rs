@@ -20,6 +20,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     capability::ClaimantCapabilities,
+    job,
     ojs::{NOBODY, OJS_TAG},
     rejection::Rejection,
     worker::{self, Worker},
@@ -103,8 +104,9 @@ async fn take(
     wait_ms: Option<u64>,
 ) -> Result<Vec<Handoff<Claim>>> {
     let mut jobs = app.waiters.jobs_now(&claimant, count).await?;
-    if jobs.len() < count && fire_due_jobs(app, MAX_DUE).await? > 0 {
-        // Due jobs do not wait for the next round of the reaper.
+    if jobs.len() < count && fire_due_jobs(app, job::due_while_waiting, MAX_DUE).await? > 0 {
+        // Retries and delayed jobs do not wait for the next round of the reaper. Leases do, because
+        // the reaper first gives attempts the time back that passed unobserved.
         jobs.extend(app.waiters.jobs_now(&claimant, count - jobs.len()).await?);
     }
     let wait = wait_ms.unwrap_or_default().min(MAX_WAIT_MS);

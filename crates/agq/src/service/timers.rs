@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use agenix_protocol::ids::WorkerId;
+use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::{
-    job::{self, Job},
+    job::{Job, RuleOutcome},
     worker::{self, Worker},
 };
 use futures_util::FutureExt;
@@ -22,10 +22,15 @@ use crate::{
     store::AckLevel,
 };
 
+/// Rule of a due timer: [`due`](agenix_rules::job::due), or
+/// [`due_while_waiting`](agenix_rules::job::due_while_waiting) while attempts may have to get
+/// unobserved time back first.
+pub(crate) type TimerRule = fn(&Job, Timestamp, f64) -> RuleOutcome;
+
 /// Fires the earliest timers first, and returns their number. Does not wait for a timer of a job
 /// that another session of the database has locked. The store fires that timer when the lock is
 /// free, and the reaper advances the workflow of the job.
-pub(crate) async fn fire_due_jobs(app: &AppState, limit: usize) -> Result<usize> {
+pub(crate) async fn fire_due_jobs(app: &AppState, due_rule: TimerRule, limit: usize) -> Result<usize> {
     let now = app.clock.now();
     let mut due = app.store.due(now, limit).await?;
     due.retain(|job_id| !app.late_timers.is_late(job_id, now));
@@ -34,7 +39,7 @@ pub(crate) async fn fire_due_jobs(app: &AppState, limit: usize) -> Result<usize>
     }
     let fire = |job_id| {
         let jitter = app.clock.chance();
-        let rule = if_exists(move |job| job::due(job, now, jitter));
+        let rule = if_exists(move |job| due_rule(job, now, jitter));
         app.store.decide(job_id, AckLevel::Durable, None, rule)
     };
     let answers: Vec<_> = due.iter().map(fire).collect();

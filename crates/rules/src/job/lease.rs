@@ -219,6 +219,12 @@ pub fn due(job: &Job, now: Timestamp, jitter: f64) -> RuleOutcome {
     RuleOutcome::Changed(Box::new(next))
 }
 
+/// Fires the timer of a job that waits, as [`due`] does. An attempt stays as it is, because it may
+/// have to get unobserved time back first.
+pub fn due_while_waiting(job: &Job, now: Timestamp, jitter: f64) -> RuleOutcome {
+    if job.state == JobState::Active { RuleOutcome::Unchanged } else { due(job, now, jitter) }
+}
+
 /// Extends an attempt by `unseen_ms` since its start in which agq slept, or the clock jumped.
 pub fn extended_after_pause(job: &Job, unseen_ms: u64, now: Timestamp) -> RuleOutcome {
     let unseen_ms = unseen_ms.min(job.started_at.map_or(0, |started| now.ms_since(started)));

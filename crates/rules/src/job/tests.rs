@@ -9,8 +9,8 @@ use agenix_protocol::{
 
 use super::{
     Job, JobParams, JobState, LeaseOptions, MAX_SNOOZES, QueuePosition, RuleOutcome, abandoned, cancelled,
-    cancelled_unclaimed, check_ended, claimed, due, extended_after_pause, given_back, is_timed_ahead,
-    reclaimed, renewed, rescheduled, retried, updated,
+    cancelled_unclaimed, check_ended, claimed, due, due_while_waiting, extended_after_pause, given_back,
+    is_timed_ahead, reclaimed, renewed, rescheduled, retried, updated,
 };
 use crate::{action::Action, rejection::Rejection};
 
@@ -327,6 +327,16 @@ fn job_is_rescheduled_after_the_clock_was_set_back() {
     assert_eq!(due_of(&changed(rescheduled(&delayed, Some(700), back))), Some(back.plus_ms(700)));
     assert_eq!(rescheduled(&delayed, None, back), RuleOutcome::Unchanged, "a user named that time");
     assert_eq!(rescheduled(&waiting(0), Some(1), back), RuleOutcome::Unchanged);
+}
+
+#[test]
+fn timers_of_waiting_jobs_fire_apart_from_those_of_attempts() {
+    let late = T0.plus_ms(10 * 3_600_000);
+    assert_ne!(due(&running(0), late, 0.5), RuleOutcome::Unchanged);
+    assert_eq!(due_while_waiting(&running(0), late, 0.5), RuleOutcome::Unchanged);
+    let delayed = Job { state: JobState::Scheduled, due_at: Some(T1), ..waiting(0) };
+    assert_eq!(due_while_waiting(&delayed, late, 0.5), due(&delayed, late, 0.5));
+    assert_ne!(due(&delayed, late, 0.5), RuleOutcome::Unchanged);
 }
 
 fn due_of(job: &Job) -> Option<Timestamp> {
