@@ -26,7 +26,8 @@ use crate::{
     service::{
         approval_decisions::ApprovalRounds, chunked_submission::StalledSubmissions,
         closed_connections::release_unreturned, halting, job_changes::if_exists, limits, schedules,
-        timers::{TimerRule, fire_due_jobs}, worker_messages::publish_worker_event, workflow,
+        timers::{TimerRule, fire_due_jobs}, worker_messages::publish_worker_event,
+        workflow::{self, WorkflowRetention},
     },
     store::{AckLevel, Retention, UnusedRecords},
 };
@@ -85,6 +86,7 @@ struct Reaper<'r> {
     extended: ExtendedAttempts,
     stalled_submissions: StalledSubmissions,
     approvals: ApprovalRounds,
+    workflows: WorkflowRetention,
 }
 
 /// Corrections that a change of the clock or of the leader makes necessary.
@@ -127,6 +129,7 @@ impl<'r> Reaper<'r> {
             extended: ExtendedAttempts::default(),
             stalled_submissions: StalledSubmissions::default(),
             approvals: ApprovalRounds::default(),
+            workflows: WorkflowRetention::default(),
         }
     }
 
@@ -214,7 +217,8 @@ impl<'r> Reaper<'r> {
         prune_old_jobs(app).await?;
         if app.throughput.is_due(app.clock.now()) {
             app.throughput.add_sample(app.clock.now(), &app.store.totals().await?);
-            prune_old_workflows(app).await?;
+            let keep = retention(app);
+            self.workflows.forget_some(app, keep.ended_since, keep.dead_since).await?;
             let unused = app.store.unused(app.clock.now()).await?;
             if unused != UnusedRecords::default() {
                 app.store.forget_unused(unused).await?;
@@ -331,22 +335,20 @@ async fn recompute_deadlines(app: &AppState) -> Result<()> {
     Ok(())
 }
 
-async fn prune_old_workflows(app: &AppState) -> Result<()> {
-    match app.settings.keep_ended_ms {
-        0 => Ok(()),
-        keep_ms => workflow::forget_ended(app, Timestamp(app.clock.now().0.saturating_sub(keep_ms))).await,
+/// Returns the times since which records are kept. A time of 0 keeps all.
+fn retention(app: &AppState) -> Retention {
+    let (now, settings) = (app.clock.now(), &app.settings);
+    let before =
+        |keep_ms: u64| if keep_ms == 0 { Timestamp(0) } else { Timestamp(now.0.saturating_sub(keep_ms)) };
+    Retention {
+        ended_since: before(settings.keep_ended_ms),
+        dead_since: before(settings.keep_dead_ms),
+        count: settings.keep_ended_count,
     }
 }
 
 async fn prune_old_jobs(app: &AppState) -> Result<()> {
-    let (now, settings) = (app.clock.now(), &app.settings);
-    let before =
-        |keep_ms: u64| if keep_ms == 0 { Timestamp(0) } else { Timestamp(now.0.saturating_sub(keep_ms)) };
-    let keep = Retention {
-        ended_since: before(settings.keep_ended_ms),
-        dead_since: before(settings.keep_dead_ms),
-        count: settings.keep_ended_count,
-    };
+    let keep = retention(app);
     if !app.store.is_prunable(keep).await? {
         return Ok(());
     }

@@ -1,6 +1,8 @@
 //! Traversal of a workflow: its steps with those of nested workflows, each with its place in the
 //! document and with the steps before it.
 
+use agenix_protocol::time::Timestamp;
+
 use super::{Callback, Nested, StepState, Workflow, WorkflowKind, WorkflowStep};
 
 /// Steps whose results a job or an action of a workflow gets.
@@ -144,5 +146,12 @@ impl Workflow {
     /// Returns true if the workflow and its callbacks have ended.
     pub fn has_all_ended(&self) -> bool {
         self.stage.is_ended() && self.all().all(|step| step.stage != StepState::Running)
+    }
+
+    /// Returns true if the workflow ended before `ended_since`, and a failed one before `dead_since`,
+    /// too, because a retry of its dead job resumes it.
+    pub fn is_forgettable(&self, ended_since: Timestamp, dead_since: Timestamp) -> bool {
+        let since = if self.stage == StepState::Failed { ended_since.min(dead_since) } else { ended_since };
+        self.has_all_ended() && self.ended_at.is_some_and(|at| at < since)
     }
 }

@@ -172,6 +172,8 @@ fn workflow_resumes_at_a_retried_step() {
         Timestamp(2000),
     );
     assert_eq!((failed.stage, failed.has_all_ended()), (Failed, true));
+    let kept_since = |ended, dead| failed.is_forgettable(Timestamp(ended), Timestamp(dead));
+    assert!(kept_since(3000, 3000) && !kept_since(3000, 2000), "a retry of its dead job resumes it");
     let again = failed.resumed("id6").unwrap().unwrap();
     assert_eq!((again.stage, again.ended_at, again.steps[1].stage), (Running, None, Running));
     assert_eq!(stages(&again), [Completed, Completed, Running, Waiting, Waiting]);
@@ -238,6 +240,8 @@ fn chain_runs_step_by_step_and_stops_at_a_failure() {
     let third = ended(&second, [("id3", Completed)]);
     let done = third.moved(&[("id4", StepObservation::Ended(Completed))], Timestamp(2000));
     assert_eq!((done.stage, done.ended_at, done.has_all_ended()), (Completed, Some(Timestamp(2000)), true));
+    assert!(done.is_forgettable(Timestamp(2001), Timestamp(0)));
+    assert!(!done.is_forgettable(Timestamp(2000), Timestamp(3000)));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! advances all workflows that have not ended, so that a crash interrupts none for good.
 
 mod resume;
+mod retention;
 mod view;
 
 use agenix_protocol::{
@@ -23,6 +24,7 @@ use tracing::{debug, error};
 
 pub(crate) use self::{
     resume::{place_of, place_of_action, resume, resume_after_retry},
+    retention::WorkflowRetention,
     view::workflow_view,
 };
 
@@ -337,27 +339,6 @@ async fn forget_unfinished(app: &AppState, id: &str, since: &str) -> Result<()> 
     let is_old = app.clock.now().ms_since(since) > UNFINISHED_MS;
     if is_old && app.store.document(DocumentKind::Workflow, id).await?.is_none() {
         remove_running(app, id).await?;
-    }
-    Ok(())
-}
-
-pub(crate) async fn forget_ended(app: &AppState, before: Timestamp) -> Result<()> {
-    for (id, json) in documents(app).await? {
-        let workflow = read(&id, &json)?;
-        let is_old =
-            move |known: &Workflow| known.has_all_ended() && known.ended_at.is_some_and(|at| at < before);
-        if is_old(&workflow) {
-            // The rule checks again, because a retry may have resumed the workflow meanwhile.
-            let rule = move |known: Option<&str>| {
-                let known = known.and_then(|known| serde_json::from_str::<Workflow>(known).ok());
-                Ok(if known.is_none_or(|known| is_old(&known)) {
-                    DocumentChange::Remove
-                } else {
-                    DocumentChange::Keep
-                })
-            };
-            app.store.update_document(DocumentKind::Workflow, &workflow.id, Box::new(rule)).await??;
-        }
     }
     Ok(())
 }
