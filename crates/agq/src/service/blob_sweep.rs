@@ -35,6 +35,8 @@ pub(crate) struct BlobSweep {
     after: String,
     /// Blobs of this pass so far.
     found: BlobTotals,
+    /// Bytes of those blobs that jobs name. Only the removal of jobs frees them.
+    named_bytes: u64,
     next_part: u16,
     /// Names of the old files without a record that the previous pass has found, by their parts.
     orphans: HashMap<u8, HashSet<String>>,
@@ -95,6 +97,9 @@ impl BlobSweep {
             if !blob.is_removable(app.clock.now()) || !remove_record(app, storage, id, &blob).await? {
                 self.found.count += 1;
                 self.found.bytes = self.found.bytes.saturating_add(blob.length);
+                if blob.jobs > 0 {
+                    self.named_bytes = self.named_bytes.saturating_add(blob.length);
+                }
             }
         }
         match page.last() {
@@ -110,9 +115,9 @@ impl BlobSweep {
         self.after.clear();
         let found = std::mem::take(&mut self.found);
         app.last_figures.keep_blobs(Some(found));
-        let (total, most) = (found.bytes, app.settings.keep_blob_bytes);
-        if most > 0 && total > most {
-            remove_oldest(app, total - most).await?;
+        let (named, most) = (std::mem::take(&mut self.named_bytes), app.settings.keep_blob_bytes);
+        if most > 0 && named > most {
+            remove_oldest(app, named - most).await?;
         }
         Ok(())
     }
@@ -331,6 +336,26 @@ mod tests {
             for (job_id, is_left) in jobs.iter().zip(&left) {
                 assert_eq!(app.store.job_record(job_id).await.unwrap().is_some(), *is_left, "{job_id}");
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn bound_of_bytes_removes_no_job_for_blobs_that_no_job_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |settings| settings.keep_blob_bytes = 25);
+        let jobs = ended_jobs(&app, &[1000, 2000]).await;
+        let [first, second, unnamed] = [1, 2, 3].map(|byte| BlobHash([byte; 32]));
+        for (job_id, hash) in jobs.iter().zip([first, second]) {
+            let of_job = to_json(&JobBlobs { ended_at: Some(Timestamp(1000)), blobs: vec![hash] });
+            let blob = to_json(&StoredBlob::new(10, "s", Timestamp(0)).named());
+            put(&app, DocumentKind::Blob, &hash.to_string(), blob).await;
+            put(&app, DocumentKind::JobBlobs, job_id.as_str(), of_job).await;
+        }
+        let uploaded = to_json(&StoredBlob::new(10, "s", app.clock.now()));
+        put(&app, DocumentKind::Blob, &unnamed.to_string(), uploaded).await;
+        BlobSweep::default().run(&app).await.unwrap();
+        for job_id in &jobs {
+            assert!(app.store.job_record(job_id).await.unwrap().is_some(), "{job_id}");
         }
     }
 
