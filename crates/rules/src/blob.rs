@@ -55,6 +55,12 @@ impl StoredBlob {
         Self { unreported: self.unreported + 1, uploaded_at: now, ..self }
     }
 
+    /// Returns the record with the file `suffix` instead of the lost file `lost`. Keeps the record if
+    /// it has another file by now.
+    pub fn repaired(self, lost: &str, suffix: &str) -> Self {
+        if self.suffix == lost { Self { suffix: suffix.to_owned(), ..self } } else { self }
+    }
+
     /// Returns the record after the report of a job has named the blob.
     pub fn named(self) -> Self {
         Self { jobs: self.jobs + 1, unreported: self.unreported.saturating_sub(1), ..self }
@@ -186,5 +192,8 @@ mod tests {
         let again = free.uploaded_again(later);
         assert!(!again.is_removable(later) && !again.is_removable(start), "the clock was set back");
         assert_eq!(again.suffix, "a", "the first file stays");
+        let repaired = again.clone().repaired("a", "b");
+        assert_eq!(repaired, StoredBlob { suffix: "b".into(), ..again });
+        assert_eq!(repaired.clone().repaired("a", "c"), repaired, "another upload was faster");
     }
 }

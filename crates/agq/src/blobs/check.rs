@@ -11,10 +11,12 @@ use agenix_protocol::{
 };
 use agenix_rules::blob::StoredBlob;
 
-use super::{BlobError, BlobFile, BlobStorage};
+use super::{BlobError, BlobFile, BlobStorage, read_range};
 
 /// Number of bytes that are read at once.
 const CHUNK_BYTES: u64 = 4 * 1024 * 1024;
+/// Maximum length of a blob that [`is_intact`] reads whole, because a worker waits for the answer.
+const MAX_REREAD_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Returns a line for each fault of the files of `blobs`. Fails if files cannot be listed.
 pub(crate) async fn check_files(
@@ -61,6 +63,24 @@ async fn fault(storage: &Arc<dyn BlobStorage>, file: &BlobFile, bytes: u64, leng
             Some(format!("blobs: the file {file} is damaged: its bytes do not have their checksums"))
         }
         Err(error) => Some(format!("blobs: the file {file} cannot be read: {error}")),
+    }
+}
+
+/// Returns false if the file of a blob of `length` bytes is missing or damaged. Examines only the
+/// last block of a blob beyond [`MAX_REREAD_BYTES`].
+pub(crate) async fn is_intact(
+    storage: &Arc<dyn BlobStorage>,
+    file: &BlobFile,
+    length: u64,
+) -> Result<bool, BlobError> {
+    let examined = if length <= MAX_REREAD_BYTES {
+        is_sound(storage, file, length).await
+    } else {
+        read_range(storage, file, length, (length - 1, 1)).await.map(|_last| true)
+    };
+    match examined {
+        Err(BlobError::Lost(_)) => Ok(false),
+        other => other,
     }
 }
 

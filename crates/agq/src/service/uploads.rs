@@ -10,12 +10,14 @@ use agenix_protocol::{
 };
 use agenix_rules::blob::StoredBlob;
 use bytes::Bytes;
+use tracing::warn;
 
 use super::{blobs, identity::check_holder, peer_file::PeerFile};
 use crate::{
     app::{AppState, Caller},
     blobs::{
         BlobError, BlobFile, BlobStorage,
+        check::is_intact,
         uploads::{Upload, UploadTarget},
     },
     error::{CommandError, Result},
@@ -216,7 +218,8 @@ async fn commit_upload(
     published
 }
 
-/// Publishes an upload, unless its content is stored already, and stores the record of the blob.
+/// Publishes an upload, unless its content is stored already, and stores the record of the blob. An
+/// upload of the same content repairs a blob whose file is missing or damaged.
 async fn publish(
     app: &AppState,
     storage: &Arc<dyn BlobStorage>,
@@ -227,16 +230,25 @@ async fn publish(
     let now = app.clock.now();
     // The record that counts this upload is not removed for a while, and neither is its file.
     change_record(app, hash, move |known| known.map(|blob| blob.uploaded_again(now))).await?;
-    if blobs::record(app, hash).await?.is_some() {
-        return Ok(());
+    let mut lost = None;
+    if let Some(blob) = blobs::record(app, hash).await? {
+        let file = BlobFile::of(hash, &blob);
+        if is_intact(storage, &file, blob.length).await? {
+            return Ok(());
+        }
+        warn!(%file, "the file of a blob is missing or damaged; an upload of the same content replaces it");
+        lost = Some(blob.suffix);
     }
     storage.write(name, length, checksums).await?;
     storage.publish(name, &BlobFile { hash, suffix: name.to_owned() }).await?;
     let suffix = name.to_owned();
     change_record(app, hash, move |known| {
-        let new = || StoredBlob::new(length, &suffix, now);
-        // Another upload may have stored the same content meanwhile.
-        Some(known.map_or_else(new, |blob| blob.uploaded_again(now)))
+        Some(match (known, &lost) {
+            (None, _) => StoredBlob::new(length, &suffix, now),
+            (Some(blob), Some(lost)) => blob.repaired(lost, &suffix),
+            // Another upload has stored the same content meanwhile.
+            (Some(blob), None) => blob.uploaded_again(now),
+        })
     })
     .await
 }
@@ -259,14 +271,16 @@ async fn change_record(
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use agenix_protocol::blob::BlobHash;
     use bytes::Bytes;
 
-    use super::{UploadTarget, add};
+    use super::{UploadTarget, add, blobs, commit_upload, write_chunk};
     use crate::{
         blobs::{
             BlobError, BlobFile, BlobFuture, BlobStorage, ListedFile, directory::BlobDirectory,
             uploads::Uploads,
         },
+        startup::services::without_tasks,
         sync::lock,
     };
 
@@ -326,6 +340,30 @@ mod tests {
         assert_eq!(add(&storage, &mut upload, &chunk).await, Err(error));
         let answer = upload.check_chunk(0, 5, &chunk).map_err(|rejection| rejection.to_string());
         (answer, storage.list_uploads().await.unwrap().len())
+    }
+
+    #[tokio::test]
+    async fn upload_of_the_same_content_repairs_a_lost_blob() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        let content = Bytes::from_static(b"hello");
+        let hash = BlobHash::of(&content);
+        let upload = async || {
+            let target = UploadTarget::Input(None, "i".parse().unwrap());
+            write_chunk(&app, &target, 0, 0, content.clone()).await.unwrap();
+            commit_upload(&app, &target, 0, 5, hash).await.unwrap();
+            let blob = blobs::record(&app, hash).await.unwrap().unwrap();
+            app.blobs.as_ref().unwrap().path(&BlobFile::of(hash, &blob)).unwrap()
+        };
+        let first = upload().await;
+        assert_eq!(upload().await, first, "the content is stored once");
+        std::fs::remove_file(&first).unwrap();
+        let second = upload().await;
+        assert_ne!(second, first);
+        assert_eq!(blobs::read(&app, hash, (0, 10)).await.unwrap(), content);
+        std::fs::write(&second, [&b"jello"[..], &std::fs::read(&second).unwrap()[5..]].concat()).unwrap();
+        upload().await;
+        assert_eq!(blobs::read(&app, hash, (0, 10)).await.unwrap(), content);
     }
 
     #[tokio::test]
