@@ -11,7 +11,7 @@ use crate::{
     error::{CliError, Result},
     util::{
         printable::{bytes_for, one_line, printable, printable_document, printable_json},
-        terminal_stream::{TerminalStream, is_terminal},
+        terminal_stream::{TerminalStream, flush_stdout, is_terminal, unless_gone},
     },
 };
 
@@ -24,6 +24,8 @@ pub(crate) struct OutputFormat {
     pub(crate) is_json: bool,
     /// True if the output of tasks is written to a terminal unchanged (`--raw`).
     pub(crate) is_raw: bool,
+    /// True if output for a terminal on stdout that is gone is dropped.
+    pub(crate) outlives_terminal: bool,
 }
 
 /// Document as agx prints it, on one line. Numbers in the document keep the text that was
@@ -36,6 +38,12 @@ struct JsonEnvelope<'s, T> {
 }
 
 impl OutputFormat {
+    /// Returns the format of a command that goes on when its terminal is gone.
+    pub(crate) fn outliving_terminal(self) -> Self {
+        // Once the terminal is gone, the system no longer says that it is one.
+        Self { outlives_terminal: is_terminal(OutputStream::Stdout), ..self }
+    }
+
     /// Prints a result: as a document, or as the text that `human` returns.
     pub(crate) fn show<T: Serialize>(
         self,
@@ -81,7 +89,7 @@ impl OutputFormat {
 
     /// Returns stdout or stderr for the output of a task.
     pub(crate) fn stream(self, stream: OutputStream) -> TerminalStream {
-        TerminalStream::new(stream, self.escapes(stream))
+        TerminalStream::new(stream, self.escapes(stream), self.outlives_terminal)
     }
 
     /// Returns true if the output of tasks is escaped on `stream`. Documents are escaped with
@@ -96,7 +104,7 @@ impl OutputFormat {
     }
 
     pub(crate) fn flush(self) -> Result<()> {
-        Ok(agenix_cli::stdout()?.flush()?)
+        Ok(unless_gone(flush_stdout(), self.outlives_terminal)?)
     }
 
     /// Writes a note to stderr for the user, on one line.

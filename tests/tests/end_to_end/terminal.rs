@@ -178,6 +178,33 @@ fn wrong_arguments_do_not_act_on_the_terminal() {
     assert!(!wrong.contains(['\u{1b}', '\u{7}', '\u{9b}', '\r']), "{wrong:?}");
 }
 
+#[test]
+fn map_whose_terminal_goes_logs_the_running_job_and_resumes_the_others() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "1"]);
+    let inputs: String = (1..=9).map(|number| format!("{number}\n")).collect();
+    lab.file("inputs", &inputs);
+    lab.file("job", "echo $1 >> ran; test $1 != 1 || until test -e go; do sleep 0.02; done; echo done");
+    let map = |resume: &str| agx(&lab, &format!("map {resume} -a inputs --joblog log -- sh job"));
+    let logged = || String::from_utf8(read(&lab, "log")).unwrap().lines().count();
+    let mut terminal = command(&lab, &agq, "script");
+    terminal.args(["--quiet", "--command", &map(""), "typescript"]);
+    let mut terminal = terminal.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    eventually("the first job runs", || lab.path().join("ran").exists().then_some(()));
+    // The end of `script` closes the terminal.
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+    let history = || lab.agx(&agq, &["--json", "history"]).expect(0).data()[0].clone();
+    eventually("no other job waits", || (history()["cancelled"] == 8).then_some(()));
+    lab.file("go", "");
+    eventually("the first job is logged", || (logged() == 2).then_some(()));
+    let resumed = command(&lab, &agq, "sh").args(["-c", &map("--resume")]).output().unwrap();
+    assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+    assert_eq!(logged(), 10, "a heading and a line for each job");
+    assert_eq!(String::from_utf8(read(&lab, "ran")).unwrap(), inputs, "each ran once");
+}
+
 /// `agx top` on a terminal of 24 lines, which `script` copies into the file `typescript`.
 struct TopProcess<'l> {
     lab: &'l Lab,

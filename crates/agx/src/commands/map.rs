@@ -41,7 +41,7 @@ use crate::{
 const KEPT_FOR_EACH_AHEAD: u64 = 5;
 
 pub(crate) async fn run(server: &ConnectionArgs, mut args: MapArgs, output: OutputFormat) -> Result<()> {
-    let output = args.raw.apply(output);
+    let output = args.raw.apply(output).outliving_terminal();
     if output.is_json && args.grouping().is_live() {
         let help = "leave it out: with --json, each job is a document when it ends";
         return Err(CliError::usage("--line-buffer and --ungroup print text", help));

@@ -3,13 +3,14 @@
 
 use std::{
     io::{self, IsTerminal, Write},
-    sync::LazyLock,
+    sync::{LazyLock, Once},
 };
 
 use agenix_protocol::{
     blob::OutputStream,
     printable::{byte_text, is_control, push_escaped},
 };
+use rustix::io::Errno;
 
 /// Number of bytes that are escaped at once.
 const PART_BYTES: usize = 16 * 1024;
@@ -31,18 +32,22 @@ pub(crate) struct TerminalStream {
     stream: OutputStream,
     /// `None` if the bytes are written unchanged.
     escaper: Option<ByteEscaper>,
+    /// True if bytes for a terminal that is gone are dropped.
+    outlives_terminal: bool,
 }
 
 impl TerminalStream {
-    pub(crate) fn new(stream: OutputStream, is_escaped: bool) -> Self {
-        Self { stream, escaper: is_escaped.then(ByteEscaper::default) }
+    pub(crate) fn new(stream: OutputStream, is_escaped: bool, outlives_terminal: bool) -> Self {
+        let outlives_terminal = outlives_terminal && stream == OutputStream::Stdout;
+        Self { stream, escaper: is_escaped.then(ByteEscaper::default), outlives_terminal }
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match &mut self.escaper {
+        let written = match &mut self.escaper {
             Some(escaper) => escaper.escape(bytes, |text| write_to(self.stream, text)),
             None => write_to(self.stream, bytes),
-        }
+        };
+        unless_gone(written, self.outlives_terminal)
     }
 
     /// Returns true if nothing waits for further bytes.
@@ -54,11 +59,33 @@ impl TerminalStream {
     /// are those of another stream.
     pub(crate) fn end(&mut self) -> io::Result<()> {
         let Some(rest) = self.escaper.as_mut().and_then(ByteEscaper::end) else { return Ok(()) };
-        write_to(self.stream, rest.as_bytes())?;
-        match self.stream {
-            OutputStream::Stdout => agenix_cli::stdout()?.flush(),
+        let written = write_to(self.stream, rest.as_bytes()).and_then(|()| match self.stream {
+            OutputStream::Stdout => flush_stdout(),
             OutputStream::Stderr => Ok(()),
+        });
+        unless_gone(written, self.outlives_terminal)
+    }
+}
+
+pub(crate) fn flush_stdout() -> io::Result<()> {
+    agenix_cli::stdout()?.flush()
+}
+
+/// Returns the result of a write to stdout, which succeeds without its terminal if the command
+/// outlives the terminal. A line on stderr, which may be a file, says so once.
+pub(crate) fn unless_gone(written: io::Result<()>, outlives_terminal: bool) -> io::Result<()> {
+    static NOTED: Once = Once::new();
+    match written {
+        // Linux and other systems return EIO for a terminal that was closed.
+        Err(error) if outlives_terminal && error.raw_os_error() == Some(Errno::IO.raw_os_error()) => {
+            NOTED.call_once(|| {
+                let note = "agx: the terminal is gone, and output for it is dropped";
+                // A closed stderr is not an error.
+                let _unread = writeln!(io::stderr(), "{note}");
+            });
+            Ok(())
         }
+        written => written,
     }
 }
 
@@ -135,7 +162,7 @@ mod tests {
         printable::{is_control, is_hidden, printable},
     };
 
-    use super::{ByteEscaper, PART_BYTES, begun_bytes, escaped};
+    use super::{ByteEscaper, Errno, PART_BYTES, begun_bytes, escaped, io, unless_gone};
 
     /// Text with everything that needs more than one byte to be recognized, and its escaped form.
     const SAMPLE: &[u8] =
@@ -206,6 +233,16 @@ mod tests {
             (b"\xc3\xa9\x80", 0),
         ] {
             assert_eq!(begun_bytes(bytes), begun, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn output_for_a_terminal_that_is_gone_is_dropped_if_the_command_outlives_it() {
+        let failed = |errno: Errno| Err(io::Error::from(errno));
+        assert!(unless_gone(failed(Errno::IO), true).is_ok());
+        assert!(unless_gone(failed(Errno::IO), false).is_err());
+        for other in [Errno::PIPE, Errno::NOSPC] {
+            assert!(unless_gone(failed(other), true).is_err(), "{other}");
         }
     }
 
