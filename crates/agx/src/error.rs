@@ -122,6 +122,18 @@ impl CliError {
         }
     }
 
+    /// Returns true if agq no longer has the output of a job, or cannot read it. The outputs of
+    /// other jobs may be sound.
+    pub(crate) fn is_of_an_output(&self) -> bool {
+        match self {
+            Self::Jobs(_) | Self::NotThere { what: "job", .. } => true,
+            Self::Rejected { what, .. } => {
+                matches!(ErrorKind::of(what), ErrorKind::BlobStoreFailed | ErrorKind::BlobNotFound)
+            }
+            _ => false,
+        }
+    }
+
     /// Returns true if the user needs no message.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self, Self::BrokenPipe | Self::Command { why: None, .. })
@@ -288,5 +300,25 @@ impl From<std::io::Error> for CliError {
             format!("the output could not be written: {error}"),
             "check that stdout is open and that the disk is not full",
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::{CliError, ClientError};
+
+    #[test]
+    fn damaged_or_missing_output_is_the_failure_of_one_job() {
+        let is_of_one = |reason: &str| CliError::from(ClientError::Rejected(reason.into())).is_of_an_output();
+        assert!(is_of_one("the blob store failed: the file 5d/8f of a blob is damaged"));
+        assert!(is_of_one("Blob not found: 5d8f"));
+        assert!(is_of_one("Job not found: j"));
+        for of_all in ["NOPERM not permitted", "Action not found: a", "the store failed: it is away"] {
+            assert!(!is_of_one(of_all), "{of_all}");
+        }
+        assert!(!CliError::from(Error::from(ErrorKind::BrokenPipe)).is_of_an_output());
+        assert!(!CliError::from(Error::from(ErrorKind::StorageFull)).is_of_an_output());
     }
 }

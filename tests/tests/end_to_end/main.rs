@@ -36,6 +36,7 @@ mod limits_and_tls;
 mod load;
 mod log_lines;
 mod logs;
+mod lost_outputs;
 mod map;
 #[cfg(target_os = "linux")]
 mod map_bytes;

@@ -40,7 +40,7 @@ pub(super) async fn run(
     let jobs = agq.with_retry(async |connection| connection.jobs(&action, None).await).await?;
     let connection = agq.connection().unwrap_or(connection);
     let mut results = std::pin::pin!(fetch(connection, jobs, ordered));
-    let (mut unended, mut failed, mut shown) = (0, 0, 0);
+    let (mut unended, mut failed, mut unread, mut shown) = (0, 0, 0, 0);
     while let Some((job_id, job)) = results.next().await {
         let job = match job {
             // The connection of the other requests stays closed after a restart of agq.
@@ -56,15 +56,22 @@ pub(super) async fn run(
             _ => failed += 1,
         }
         if job.status.is_ended() {
-            deliver(&job, output_dir, output, &mut agq).await?;
+            match deliver(&job, output_dir, output, &mut agq).await {
+                Err(failure) if failure.is_of_an_output() => {
+                    unread += 1;
+                    output.note(&format!("job {} (input {}): {failure}", job.job_id, job.index));
+                }
+                delivered => delivered?,
+            }
         }
     }
     output.flush()?;
-    verdict(action.total_jobs, shown, unended, failed)
+    verdict(action.total_jobs, shown, (unended, failed), unread)
 }
 
-/// Returns a failure that names the jobs that did not complete and the jobs that agq has removed.
-fn verdict(total: u64, shown: u64, unended: u64, failed: u64) -> Result<()> {
+/// Returns a failure that counts the jobs that did not complete, the jobs that agq has removed, and
+/// the outputs that it cannot read.
+fn verdict(total: u64, shown: u64, (unended, failed): (u64, u64), unread: u64) -> Result<()> {
     let mut parts = Vec::new();
     let gone = total.saturating_sub(shown);
     if gone > 0 {
@@ -79,6 +86,9 @@ fn verdict(total: u64, shown: u64, unended: u64, failed: u64) -> Result<()> {
         (unended, failed) => {
             parts.push(format!("jobs that have not ended yet: {unended}; that did not complete: {failed}"));
         }
+    }
+    if unread > 0 {
+        parts.push(format!("outputs that could not be fetched: {unread}"));
     }
     if parts.is_empty() { Ok(()) } else { Err(CliError::Jobs(parts.join("; "))) }
 }
@@ -143,16 +153,20 @@ mod tests {
 
     #[test]
     fn results_report_missing_jobs_as_a_failure() {
-        let failure = |total, shown, unended, failed| {
-            verdict(total, shown, unended, failed).err().map(|failure| failure.to_string())
+        let failure = |total, shown, ended, unread| {
+            verdict(total, shown, ended, unread).err().map(|failure| failure.to_string())
         };
-        assert_eq!(failure(3, 3, 0, 0), None);
-        assert!(failure(200, 10, 0, 0).unwrap().starts_with("190 of 200 results are no longer kept"));
-        assert_eq!(failure(3, 3, 0, 1).unwrap(), "jobs that did not complete: 1");
+        assert_eq!(failure(3, 3, (0, 0), 0), None);
+        assert!(failure(200, 10, (0, 0), 0).unwrap().starts_with("190 of 200 results are no longer kept"));
+        assert_eq!(failure(3, 3, (0, 1), 0).unwrap(), "jobs that did not complete: 1");
         assert!(
-            failure(3, 2, 1, 1)
+            failure(3, 2, (1, 1), 0)
                 .unwrap()
                 .ends_with("; jobs that have not ended yet: 1; that did not complete: 1")
+        );
+        assert_eq!(
+            failure(3, 3, (0, 1), 2).unwrap(),
+            "jobs that did not complete: 1; outputs that could not be fetched: 2"
         );
     }
 }

@@ -85,7 +85,7 @@ async fn of_action(
         let help = "see the actions with `agx history`, and the jobs of one with `agx job list ACTION_ID`";
         return Err(CliError::not_found("job or action", id, help));
     }
-    let action = logs::of_action(agq, id, args, output).await?;
+    let (action, unread) = logs::of_action(agq, id, args, output).await?;
     if action.pending + action.running > 0 {
         let (pending, running) = (action.pending, action.running);
         output.note(&format!(
@@ -93,6 +93,9 @@ async fn of_action(
             counted(running, "of its jobs is", "of its jobs are"),
             counted(pending, "has not begun", "have not begun")
         ));
+    }
+    if unread > 0 {
+        return Err(CliError::Jobs(format!("outputs that could not be fetched: {unread}")));
     }
     Ok(())
 }

@@ -99,15 +99,16 @@ pub(crate) fn waits(job: &JobStatus) -> String {
     }
 }
 
-/// Prints the jobs of an action, each line after the input's number. Returns the last state.
+/// Prints the jobs of an action, each line after the input's number. Returns the last state, and
+/// the number of ended jobs whose output could not be fetched.
 pub(crate) async fn of_action(
     agq: &mut RetryingClient,
     action_id: &ActionId,
     wanted: &LogOptions,
     output: OutputFormat,
-) -> Result<ActionStatus> {
+) -> Result<(ActionStatus, u64)> {
     let (mut followed, mut done) = (BTreeMap::<u64, FollowedJob>::new(), EndedJobs::default());
-    let (mut silent, mut has_waited) = (SilentWorkers::new(output), false);
+    let (mut silent, mut has_waited, mut unread) = (SilentWorkers::new(output), false, 0);
     loop {
         let begun = Instant::now();
         let action = agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;
@@ -123,17 +124,28 @@ pub(crate) async fn of_action(
                 let of = followed
                     .entry(job.index)
                     .or_insert_with(|| FollowedJob::new(job.job_id.clone(), form(), wanted.task, output));
-                if of.poll(agq, &job, wanted.follow, &mut silent).await? {
+                let is_printed = match of.poll(agq, &job, wanted.follow, &mut silent).await {
+                    Err(failure) if failure.is_of_an_output() => {
+                        output.note(&format!("agx: job {} (input {}): {failure}", job.job_id, job.index));
+                        unread += u64::from(job.status.is_ended());
+                        true
+                    }
+                    polled => polled?,
+                };
+                if is_printed {
                     of.end()?;
                     followed.remove(&job.index);
-                    done.0.insert(job.job_id, job.status);
+                    // The next attempt of another job has further output.
+                    if job.status.is_ended() {
+                        done.0.insert(job.job_id, job.status);
+                    }
                 }
             }
         }
         let is_over = !action.open && action.ended() == action.total_jobs && ids.is_empty();
         if !wanted.follow || is_over {
             followed.values_mut().try_for_each(FollowedJob::end)?;
-            return Ok(action);
+            return Ok((action, unread));
         }
         if !has_waited && ids.is_empty() {
             has_waited = true;

@@ -282,7 +282,9 @@ impl Collector<'_> {
         for (&(at, _), job) in asked.iter().zip(self.agq.jobs(&ids).await?) {
             match job {
                 None => self.lose(at)?,
-                Some(job) if job.status == Status::Running => self.print_live(at, &job).await?,
+                Some(job) if job.status == Status::Running => {
+                    self.print_live(at, &job).await?;
+                }
                 Some(job) if job.status.is_ended() => {
                     let has_waited = self.state.has_waited_long(at, self.most_waited);
                     match self.delivery.bytes_that_wait(at, &job, has_waited) {
@@ -291,28 +293,32 @@ impl Collector<'_> {
                     }
                 }
                 // agq removes the results of a failed attempt when the next one begins.
-                Some(job) if job.task_results.is_some() => self.print_live(at, &job).await?,
+                Some(job) if job.task_results.is_some() => {
+                    self.print_live(at, &job).await?;
+                }
                 Some(_) => {}
             }
         }
         Ok(())
     }
 
-    async fn print_live(&mut self, at: u64, job: &JobStatus) -> Result<()> {
+    /// Prints new live output of a job. Returns the reason if the output of an ended job could not
+    /// be fetched.
+    async fn print_live(&mut self, at: u64, job: &JobStatus) -> Result<Option<String>> {
         match (&mut self.live, self.state.left.get(&at)) {
             (Some(live), Some(left)) => live.print(at, job, &left.input, self.agq).await,
-            _ => Ok(()),
+            _ => Ok(None),
         }
     }
 
     async fn deliver(&mut self, at: u64, job: &JobStatus) -> Result<()> {
-        self.print_live(at, job).await?;
+        let unread = self.print_live(at, job).await?;
         let Some(mut left) = self.state.left.remove(&at) else { return Ok(()) };
         self.state.waiting.remove(&mut left);
         self.ahead.taken(1, left.bytes);
         let bytes = job.task_results.as_ref().map_or(0, |results| results.get().len());
         self.state.result_bytes = (self.state.result_bytes / 2).max(bytes);
-        let went_well = self.delivery.deliver(at, job, &left.input, self.line, self.agq).await?;
+        let went_well = self.delivery.deliver(at, (job, unread), &left.input, self.line, self.agq).await?;
         let of = &mut self.state.collected;
         match job.status {
             Status::Cancelled => of.cancelled += 1,

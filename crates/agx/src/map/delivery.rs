@@ -52,10 +52,11 @@ pub(crate) struct Delivery {
 
 impl Delivery {
     /// Delivers the result of job `at`. Returns whether the job and its delivery succeeded.
+    /// `unread` is the reason for which its live output is incomplete, if it is.
     pub(crate) async fn deliver(
         &mut self,
         at: u64,
-        job: &JobStatus,
+        (job, unread): (&JobStatus, Option<String>),
         input: &MapInput,
         line: &ProgressLine,
         agq: &mut RetryingClient,
@@ -69,7 +70,7 @@ impl Delivery {
         // A job that failed half-way has written nothing yet.
         let last = results.last().filter(|last| last.task_number as usize == self.tasks.len());
         let streams = JobStreams::of(&results, last);
-        let failure = failure_text(job, &results, self.tasks.last());
+        let failure = failure_text(job, &results, self.tasks.last()).or(unread);
         let trouble = if streams.are_large() {
             let (printed, kept) = self.deliver_chunks(at, (job, input), &streams, line, agq).await?;
             let trouble = failure.or(kept.err());

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use agenix_protocol::documents::{JobStatus, Status};
 
 use crate::{
-    error::{CliError, Result},
+    error::Result,
     logs::{FollowedJob, LineForm, SilentWorkers},
     map::{input::MapInput, tag::tag_of},
     output::OutputFormat,
@@ -59,17 +59,18 @@ impl LiveJobs {
     }
 
     /// Prints the new output of job `at`, up to its end if it has ended. A job that waits for a
-    /// retry has the output of its failed attempt, which is printed once.
+    /// retry has the output of its failed attempt, which is printed once. Returns the reason if the
+    /// output of an ended job could not be fetched.
     pub(crate) async fn print(
         &mut self,
         at: u64,
         job: &JobStatus,
         input: &MapInput,
         agq: &mut RetryingClient,
-    ) -> Result<()> {
+    ) -> Result<Option<String>> {
         let is_retried = job.status == Status::Pending;
         if is_retried && self.failed.insert(at, job.attempt) == Some(job.attempt) {
-            return Ok(());
+            return Ok(None);
         }
         // As in GNU Parallel, a last line without a line feed gets none.
         let lines = |prefix| LineForm::Lines { prefix, is_completed: false };
@@ -80,21 +81,25 @@ impl LiveJobs {
         };
         let new = || FollowedJob::new(job.job_id.clone(), form, None, self.output);
         let followed = self.jobs.entry(at).or_insert_with(new);
-        match followed.poll(agq, job, true, &mut self.silent).await {
-            Ok(true) => {
-                followed.end()?;
-                self.jobs.remove(&at);
-                self.failed.remove(&at);
-                Ok(())
+        let unread = match followed.poll(agq, job, true, &mut self.silent).await {
+            Ok(true) => None,
+            Ok(false) => return Ok(None),
+            Err(failure) if failure.is_of_an_output() => {
+                if is_retried {
+                    // The next attempt may have begun while agx fetched the output.
+                    self.output.note(&format!("agx: {failure}; the job runs again"));
+                }
+                if !job.status.is_ended() {
+                    return Ok(None);
+                }
+                Some(failure.to_string())
             }
-            Ok(false) => Ok(()),
-            // The next attempt began while agx fetched the output of the failed one.
-            Err(CliError::Jobs(why)) if is_retried => {
-                self.output.note(&format!("agx: {why}; the job runs again"));
-                Ok(())
-            }
-            Err(failure) => Err(failure),
-        }
+            Err(failure) => return Err(failure),
+        };
+        followed.end()?;
+        self.jobs.remove(&at);
+        self.failed.remove(&at);
+        Ok(unread)
     }
 
     /// Prints the incomplete lines of all jobs.
