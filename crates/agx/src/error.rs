@@ -126,9 +126,9 @@ impl CliError {
     /// other jobs may be sound.
     pub(crate) fn is_of_an_output(&self) -> bool {
         match self {
-            Self::Jobs(_) | Self::NotThere { what: "job", .. } => true,
-            Self::Rejected { what, .. } => {
-                matches!(ErrorKind::of(what), ErrorKind::BlobStoreFailed | ErrorKind::BlobNotFound)
+            Self::Jobs(_) | Self::NotThere { object: "job", .. } => true,
+            Self::Rejected { problem, .. } => {
+                matches!(ErrorKind::of(problem), ErrorKind::BlobStoreFailed | ErrorKind::BlobNotFound)
             }
             _ => false,
         }
