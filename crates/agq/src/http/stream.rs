@@ -47,7 +47,22 @@ pub(super) fn response(texts: impl Stream<Item = String> + Send + 'static) -> Re
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // nginx would otherwise hold back events until they fill a buffer.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     // The connection has given its place back, so that it must not serve another request.
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    #[tokio::test]
+    async fn event_stream_is_neither_stored_nor_held_back_by_a_proxy() {
+        let response = super::response(stream::empty());
+        let header = |name: &str| response.headers()[name].to_str().unwrap();
+        assert_eq!(header("content-type"), "text/event-stream");
+        assert_eq!((header("cache-control"), header("x-accel-buffering")), ("no-store", "no"));
+    }
 }
