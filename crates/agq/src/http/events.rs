@@ -139,6 +139,9 @@ struct EventStream {
     up_to: u64,
     changes: watch::Receiver<u64>,
     has_begun: bool,
+    /// Set until the log is first read, if the client has returned: the log may have dropped events
+    /// since the client left.
+    may_have_gap: bool,
     /// Jobs that had ended before the stream began and have no event on it yet.
     ended: Vec<Job>,
     /// Unfinished jobs, if all channels are jobs. The stream ends when the set is empty.
@@ -180,8 +183,18 @@ pub(super) async fn follow(
         })
     });
     let permit = StreamPermit::take(&state, &peer, is_admitted)?;
-    let (up_to, has_begun, running) = (last_seen.unwrap_or(last), false, is_of_jobs.then_some(jobs));
-    let stream_state = EventStream { permit, app, peer, channels, up_to, changes, has_begun, ended, running };
+    let stream_state = EventStream {
+        permit,
+        app,
+        peer,
+        channels,
+        up_to: last_seen.unwrap_or(last),
+        changes,
+        has_begun: false,
+        may_have_gap: last_seen.is_some(),
+        ended,
+        running: is_of_jobs.then_some(jobs),
+    };
     Ok(stream::response(unfold(stream_state, |mut stream_state| async move {
         let text = stream_state.next().await?;
         Some((text, stream_state))
@@ -214,13 +227,16 @@ impl EventStream {
         }
     }
 
-    /// Returns the events since the last call, or `None` if the log has dropped some of them.
+    /// Returns the events since the last call, or `None` if the log has dropped some of them. A
+    /// client that has returned too late gets a comment and all events that the log has, because
+    /// it would return for ever with the same id if its stream ended here.
     fn new_events(&mut self) -> Option<String> {
         let log = &self.app.events;
         let channels = &self.channels;
         let followed =
             log.follow(self.up_to, PAGE, |event| channels.iter().any(|channel| channel.has(event)));
-        if followed.has_gap {
+        let may_have_gap = std::mem::take(&mut self.may_have_gap);
+        if followed.has_gap && !may_have_gap {
             return None;
         }
         self.up_to = followed.up_to;
@@ -237,6 +253,7 @@ impl EventStream {
                 running.remove(&event.job_id);
             }
         }
-        Some(events.iter().map(|event| message(log, event)).collect())
+        let gap = followed.has_gap.then(|| ":gap\n\n".to_owned());
+        Some(gap.into_iter().chain(events.iter().map(|event| message(log, event))).collect())
     }
 }

@@ -30,8 +30,14 @@ fn client_in_javascript_follows_a_job_and_a_queue() {
 }
 
 fn listen(http: &Http, channel: &str) -> (u16, BufReader<TcpStream>) {
+    listen_after(http, channel, "")
+}
+
+/// Listens as a client that returns with the id of the last event that it has seen.
+fn listen_after(http: &Http, channel: &str, id: &str) -> (u16, BufReader<TcpStream>) {
     let mut stream = http.connect();
     let request = http.request("GET", &format!("/events/stream?channel={channel}"), "");
+    let request = request.replacen("\r\n\r\n", &format!("\r\nLast-Event-ID: {id}\r\n\r\n"), 1);
     stream.write_all(request.as_bytes()).unwrap();
     let mut stream = BufReader::new(stream);
     (HttpResponse::read(&mut stream).status, stream)
@@ -92,4 +98,30 @@ fn streams_are_bounded_and_end_with_their_key() {
     let mut rest = String::new();
     first.read_to_string(&mut rest).unwrap();
     assert!(rest.ends_with("0\r\n\r\n") && !rest.contains("secret.job"), "{rest}");
+}
+
+#[test]
+fn client_that_returns_after_the_stored_events_of_others_gets_the_events_of_its_queue() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let http = Http::of(&lab, &agq);
+    let (rare, other) = (r#"{"type":"a","args":[],"options":{"queue":"rare"}}"#, r#"{"type":"a","args":[]}"#);
+    http.enqueue(rare);
+    let seen = eventually("the event is logged", || {
+        http.get("/events?queues=rare")["events"][0]["id"].as_str().map(str::to_owned)
+    });
+    http.post("/jobs/batch", &format!(r#"{{"jobs":[{}]}}"#, vec![other; 10_002].join(",")));
+    eventually("the log has dropped the next event", || {
+        http.get(&format!("/events?limit=1&cursor={seen}"))["has_gap"].as_bool().filter(|has_gap| *has_gap)
+    });
+    let (status, mut stream) = listen_after(&http, "queue:rare", &seen);
+    assert_eq!(status, 200);
+    let mut next_line = || {
+        let mut line = String::new();
+        assert!(stream.read_line(&mut line).unwrap() > 0, "the stream goes on");
+        line
+    };
+    while next_line() != ":gap\n" {}
+    http.enqueue(rare);
+    while next_line() != "event: job.enqueued\n" {}
 }
