@@ -87,6 +87,22 @@ const missed = [];
 for await (const event of events(await open(`job:${job.id}`, { "Last-Event-ID": seen.at(-2).id }))) missed.push(event);
 assert.deepEqual(missed, [seen.at(-1)]);
 const late = [];
-for await (const event of events(await open(`job:${job.id}`))) late.push(event.event);
-assert.deepEqual(late, ["job.completed"]);
+for await (const event of events(await open(`job:${job.id}`))) late.push(event);
+assert.deepEqual(
+  late.map((event) => event.event),
+  ["job.completed"],
+);
+// A client that has the end does not get it again, and learns that nothing follows.
+for (const { id } of [seen.at(-1), late[0]]) {
+  assert.equal((await open(`job:${job.id}`, { "Last-Event-ID": id })).status, 204);
+  const both = events(await open(`job:${job.id},queue:default`, { "Last-Event-ID": id }));
+  const { job: next } = await call("POST", "/jobs", { type: "a.b", args: [] });
+  let { value } = await both.next();
+  // The stream begins with the stored events, and those of the other round are among them.
+  while (value.data.job_id !== next.id) {
+    assert.notEqual(value.data.job_id, job.id);
+    ({ value } = await both.next());
+  }
+  await both.return();
+}
 console.log("all went well");

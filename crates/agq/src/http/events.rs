@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use agenix_protocol::{ids::JobId, request::CommandAccess};
+use agenix_protocol::{ids::JobId, request::CommandAccess, time::Timestamp};
 use agenix_rules::{
     job::{Job, JobFailure},
     ojs::check_queue,
@@ -23,10 +23,10 @@ use crate::{
         auth::{credentials::bearer, role::RequireClient},
         extract::job_id,
         peer::Peer,
-        response::{ApiError, HttpResult, quoted},
+        response::{ApiError, HttpResult, no_content, quoted},
         stream::{self, StreamPermit},
     },
-    registry::event_log::{EventLog, LoggedEvent},
+    registry::event_log::{EventLog, EventLogPlace, LoggedEvent},
     service::lookup,
 };
 
@@ -123,12 +123,14 @@ pub(super) fn envelope(log: &EventLog, event: &LoggedEvent) -> Value {
     })
 }
 
-/// Formats an event as a server-sent event.
-fn message(log: &EventLog, event: &LoggedEvent) -> String {
+/// Formats an event as a server-sent event. The id says that the client has got the ends of its
+/// jobs up to `ends_until`, so that it does not get them again when it returns.
+fn message(log: &EventLog, event: &LoggedEvent, ends_until: Option<Timestamp>) -> String {
     let mut data = data_of(event);
     data["type"] = event.job_type.as_str().into();
     data["timestamp"] = json!(event.at);
-    format!("id: {}\nevent: {}\ndata: {data}\n\n", log.id_of(event), event.kind)
+    let id = log.id_at(EventLogPlace { number: event.number, ends_until });
+    format!("id: {id}\nevent: {}\ndata: {data}\n\n", event.kind)
 }
 
 struct EventStream {
@@ -144,6 +146,8 @@ struct EventStream {
     may_have_gap: bool,
     /// Jobs that had ended before the stream began and have no event on it yet.
     ended: Vec<Job>,
+    /// See [`EventLogPlace`].
+    ends_until: Option<Timestamp>,
     /// Unfinished jobs, if all channels are jobs. The stream ends when the set is empty.
     running: Option<BTreeSet<JobId>>,
 }
@@ -159,7 +163,7 @@ pub(super) async fn follow(
     let app = Arc::clone(&state.app);
     // Subscribe before reading the jobs, so that a job that ends in between has an event.
     let (last, changes) = app.events.listen();
-    let last_seen = headers.get("last-event-id").and_then(|id| app.events.number_of(id.to_str().ok()?));
+    let seen = headers.get("last-event-id").and_then(|id| app.events.place_of(id.to_str().ok()?));
     let (mut ended, mut jobs) = (Vec::new(), BTreeSet::new());
     for channel in &channels {
         let EventChannel::Job(id) = channel else { continue };
@@ -169,11 +173,16 @@ pub(super) async fn follow(
                 "channel: the job {id} was submitted over RESP, and has no events over HTTP: SUBSCRIBE to job:updates over RESP"
             )));
         }
-        if jobs.insert(id.clone()) && job.is_ended() {
+        let is_over = job.is_ended() && seen.is_some_and(|seen| app.events.has_seen_end(seen, &job));
+        if !is_over && jobs.insert(id.clone()) && job.is_ended() {
             ended.push(job);
         }
     }
     let is_of_jobs = channels.iter().all(|channel| matches!(channel, EventChannel::Job(_)));
+    if is_of_jobs && jobs.is_empty() {
+        // A client that reconnects by itself stops after this status.
+        return Ok(no_content());
+    }
     let checked_state = Arc::clone(&state);
     let is_admitted = Box::new(move || {
         let key = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
@@ -188,11 +197,12 @@ pub(super) async fn follow(
         app,
         peer,
         channels,
-        up_to: last_seen.unwrap_or(last),
+        up_to: seen.map_or(last, |seen| seen.number),
         changes,
         has_begun: false,
-        may_have_gap: last_seen.is_some(),
+        may_have_gap: seen.is_some(),
         ended,
+        ends_until: seen.and_then(|seen| seen.ends_until),
         running: is_of_jobs.then_some(jobs),
     };
     Ok(stream::response(unfold(stream_state, |mut stream_state| async move {
@@ -243,17 +253,25 @@ impl EventStream {
         let mut events = followed.events;
         let reported = events.iter().filter(|event| event.is_last()).map(|event| event.job_id.clone());
         let reported: BTreeSet<JobId> = reported.collect();
+        self.ended.retain(|job| !reported.contains(&job.job_id));
+        let mut ends_until = self.ends_until;
         if events.len() < PAGE {
-            let unreported = self.ended.drain(..).filter(|job| !reported.contains(&job.job_id));
             let (up_to, now) = (followed.up_to, self.app.clock.now());
-            events.extend(unreported.filter_map(|job| EventLog::end_of(up_to, &job, now)));
+            ends_until = ends_until.max(self.ended.iter().filter_map(|job| job.ended_at).max());
+            events.extend(self.ended.drain(..).filter_map(|job| EventLog::end_of(up_to, &job, now)));
         }
         if let Some(running) = &mut self.running {
             for event in events.iter().filter(|event| event.is_last()) {
                 running.remove(&event.job_id);
             }
         }
-        let gap = followed.has_gap.then(|| ":gap\n\n".to_owned());
-        Some(gap.into_iter().chain(events.iter().map(|event| message(log, event))).collect())
+        let mut text = if followed.has_gap { ":gap\n\n".to_owned() } else { String::new() };
+        if let Some((last, others)) = events.split_last() {
+            text.extend(others.iter().map(|event| message(log, event, self.ends_until)));
+            // The client has got all these ends only with the last message.
+            text.push_str(&message(log, last, ends_until));
+            self.ends_until = ends_until;
+        }
+        Some(text)
     }
 }

@@ -43,6 +43,16 @@ pub(crate) struct EventLog {
     last: watch::Sender<u64>,
 }
 
+/// Place up to which a client has seen the log and the ends of its jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EventLogPlace {
+    /// Number of the last event that the client has seen.
+    pub(crate) number: u64,
+    /// End of the jobs whose final events the client got apart from the log: of all jobs that it
+    /// follows and that ended until then.
+    pub(crate) ends_until: Option<Timestamp>,
+}
+
 #[derive(Debug, Default)]
 struct EventRing {
     events: VecDeque<LoggedEvent>,
@@ -181,11 +191,41 @@ impl EventLog {
         format!("evt_{:x}_{number}", self.began_at.0)
     }
 
-    /// Returns the number of the event with this id, or `None` if the id is not of this start.
-    pub(crate) fn number_of(&self, id: &str) -> Option<u64> {
-        let (began_at, number) = id.strip_prefix("evt_")?.split_once('_')?;
+    /// Returns the id of the last event of a client that has got to `place`.
+    pub(crate) fn id_at(&self, place: EventLogPlace) -> String {
+        let id = self.cursor(place.number);
+        match place.ends_until {
+            Some(until) => format!("{id}_{:x}", until.0),
+            None => id,
+        }
+    }
+
+    /// Returns the place of a client that has got the event with this id as its last one, or `None`
+    /// if the id is not of this start.
+    pub(crate) fn place_of(&self, id: &str) -> Option<EventLogPlace> {
+        let mut parts = id.strip_prefix("evt_")?.splitn(3, '_');
+        let (began_at, number) = (parts.next()?, parts.next()?);
+        let ends_until = parts.next().map(|until| u64::from_str_radix(until, 16)).transpose().ok()?;
         let number = number.parse().ok().filter(|number| *number <= lock(&self.ring).last)?;
-        (u64::from_str_radix(began_at, 16) == Ok(self.began_at.0)).then_some(number)
+        let is_of_start = u64::from_str_radix(began_at, 16) == Ok(self.began_at.0);
+        is_of_start.then_some(EventLogPlace { number, ends_until: ends_until.map(Timestamp) })
+    }
+
+    fn number_of(&self, id: &str) -> Option<u64> {
+        self.place_of(id).map(|place| place.number)
+    }
+
+    /// Returns true if a client that has got to `place` got the final event of an ended job.
+    pub(crate) fn has_seen_end(&self, place: EventLogPlace, job: &Job) -> bool {
+        let Some(ended_at) = job.ended_at else { return false };
+        let ring = lock(&self.ring);
+        // An earlier final event is that of an end before the job was retried.
+        let is_end =
+            |event: &&LoggedEvent| event.is_last() && event.job_id == job.job_id && event.at >= ended_at;
+        match ring.events.iter().rfind(is_end) {
+            Some(end) => end.number <= place.number,
+            None => place.ends_until.is_some_and(|until| ended_at <= until),
+        }
     }
 }
 
@@ -220,7 +260,7 @@ mod tests {
         job::{Job, JobParams, JobState, Ojs, QueuePosition},
     };
 
-    use super::{EventLog, MAX_EVENTS, NewEvents};
+    use super::{EventLog, EventLogPlace, MAX_EVENTS, NewEvents};
 
     fn job() -> Job {
         let action = Action::new("a".parse().unwrap(), "ojs".parse().unwrap(), Timestamp(1));
@@ -251,7 +291,9 @@ mod tests {
         assert_eq!((kinds, has_more), (expected.iter().map(String::as_str).collect(), false));
         assert_eq!(log.id_of(&events[2]), "evt_ff_3");
         assert_eq!((log.number_of("evt_ff_3"), log.number_of("evt_ff_7")), (Some(3), None));
-        for wrong in ["evt_fe_3", "evt_3", "3", ""] {
+        let place = EventLogPlace { number: 3, ends_until: Some(Timestamp(10)) };
+        assert_eq!((log.id_at(place).as_str(), log.place_of("evt_ff_3_a")), ("evt_ff_3_a", Some(place)));
+        for wrong in ["evt_fe_3", "evt_3", "3", "", "evt_ff_3_", "evt_ff_3_x", "evt_ff_3_a_b"] {
             assert_eq!(log.number_of(wrong), None, "{wrong}");
         }
     }
@@ -284,6 +326,24 @@ mod tests {
         let event = EventLog::end_of(followed.up_to, &ended, Timestamp(4)).unwrap();
         let returned = log.follow_from(Some(&log.id_of(&event)), 10, |_| true);
         assert_eq!((returned.events.len(), returned.has_gap), (1, false));
+    }
+
+    #[test]
+    fn end_of_a_job_is_seen_by_a_client_that_got_it() {
+        let log = EventLog::new(Timestamp(255));
+        let seen = |id: &str, job: &Job| log.has_seen_end(log.place_of(id).unwrap(), job);
+        let first = Job { state: JobState::Completed, ended_at: Some(Timestamp(3)), ..job() };
+        log.record(None, &job(), false, Timestamp(2));
+        assert!(!seen("evt_ff_1", &first), "the end is not recorded yet");
+        log.record(Some(JobState::Active), &first, false, Timestamp(4));
+        assert!(!seen("evt_ff_1", &first) && seen("evt_ff_2", &first));
+        let second = Job { ended_at: Some(Timestamp(9)), ..first };
+        assert!(!seen("evt_ff_2", &second), "the job was retried");
+        log.record(Some(JobState::Active), &second, false, Timestamp(9));
+        assert!(!seen("evt_ff_2", &second) && !seen("evt_ff_2_9", &second) && seen("evt_ff_3", &second));
+        (0..MAX_EVENTS).for_each(|_| log.record(None, &job(), false, Timestamp(10)));
+        assert!(!seen("evt_ff_3", &second) && !seen("evt_ff_3_8", &second), "the log has dropped the end");
+        assert!(seen("evt_ff_3_9", &second));
     }
 
     #[test]
