@@ -51,6 +51,7 @@ pub(super) const ROWS: &[OperationRow] = &[
     ("post", "/workers/fetch", "worker", "Claims jobs for a worker.", Some("OjsFetch"), 200),
     ("post", "/workers/ack", "worker", "Reports a job as completed.", Some("OjsAck"), 200),
     ("post", "/workers/nack", "worker", "Reports a job as failed, or returns it to its queue.", Some("OjsNack"), 200),
+    ("post", "/workers/progress", "worker", "Reports the progress of a job.", Some("OjsProgress"), 200),
     ("post", "/workers/heartbeat", "worker", "Sends a heartbeat.", Some("OjsHeartbeat"), 200),
     ("post", "/workers/beat", "worker", "Sends a heartbeat with the state of the worker.", Some("OjsHeartbeat"), 200),
     ("get", "/workers/{id}", "client", "Shows a worker.", None, 200),

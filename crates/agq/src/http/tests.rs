@@ -3,6 +3,7 @@
 mod audit;
 mod changes;
 mod lists;
+mod workers;
 
 use std::sync::Arc;
 

@@ -125,15 +125,29 @@ async fn nack_job(state: &HttpState, sender: &RequireWorker, id: &str, body: Ojs
     Ok(ok(&reply))
 }
 
-pub(super) async fn report_progress(
+pub(super) async fn report_progress(state: Shared, sender: RequireWorker, sent: JsonBody) -> HttpResult {
+    let body: OjsProgress = sent.object()?;
+    let id = required_job_id(body.job_id.as_deref())?.to_owned();
+    report_job_progress(&state, &sender, &id, body).await
+}
+
+pub(super) async fn report_progress_named(
     state: Shared,
     sender: RequireWorker,
     Path(id): Path<String>,
     sent: JsonBody,
 ) -> HttpResult {
-    let body: OjsProgress = sent.object()?;
+    report_job_progress(&state, &sender, &id, sent.object()?).await
+}
+
+async fn report_job_progress(
+    state: &HttpState,
+    sender: &RequireWorker,
+    id: &str,
+    body: OjsProgress,
+) -> HttpResult {
     let job: Job =
-        ojs_reports::report_progress(&state.app, sender.worker().as_ref(), &job_id(&id)?, body).await?;
+        ojs_reports::report_progress(&state.app, sender.worker().as_ref(), &job_id(id)?, body).await?;
     Ok(ok(&progress_of(&job)))
 }
 

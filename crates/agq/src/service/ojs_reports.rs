@@ -100,15 +100,20 @@ pub(crate) async fn report_progress(
     job_id: &JobId,
     request: OjsProgress,
 ) -> Result<Job> {
-    if !request.progress.is_finite() {
+    let progress = request.progress.or(request.percentage.map(|percent| percent / 100.0));
+    if progress.is_some_and(|progress| !progress.is_finite()) {
         return Err(Rejection::InvalidJob("progress has to be a number from 0 to 1".into()).into());
+    }
+    if progress.is_none() && request.data.is_none() {
+        let text = "progress is missing: give it from 0 to 1, or give percentage or data";
+        return Err(Rejection::InvalidJob(text.into()).into());
     }
     let now = app.clock.now();
     let report = Progress::new(request.message.as_deref(), request.data.map(|data| to_json(&data)), now);
     let worker = reporting_worker(own, request.worker_id.as_deref())?;
     record_activity(app, worker.as_ref()).await?;
     let rule = for_existing(job_id, move |job| {
-        job::progressed(job, worker.as_ref().map(WorkerId::as_str), request.progress, &report, now)
+        job::progressed(job, worker.as_ref().map(WorkerId::as_str), progress, &report, now)
     });
     app.store.decide(job_id, AckLevel::Applied, None, rule).await??;
     lookup::job_record(app, job_id).await

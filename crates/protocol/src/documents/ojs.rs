@@ -209,13 +209,18 @@ pub struct OjsRegistration {
     pub started_at: Option<Timestamp>,
 }
 
-/// Request of `PUT jobs/{id}/progress`.
+/// Request of `PUT jobs/{id}/progress` and `POST workers/progress`. The request has a number or
+/// `data`.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct OjsProgress {
+    /// Job, not needed if the path names it.
+    pub job_id: Option<String>,
     /// Worker that reports.
     pub worker_id: Option<String>,
     /// Progress, from 0 to 1.
-    pub progress: f64,
+    pub progress: Option<f64>,
+    /// Progress, from 0 to 100, if `progress` is missing.
+    pub percentage: Option<f64>,
     /// Text for people.
     pub message: Option<String>,
     /// Further data, any JSON.

@@ -51,6 +51,7 @@ pub fn claimed(job: &Job, holder: &str, now: Timestamp, options: LeaseOptions) -
         is_confirmed: false,
         started_at: Some(now),
         error: None,
+        progress_percent: None,
         ..job.clone()
     };
     charge::set_use(&mut next, None);

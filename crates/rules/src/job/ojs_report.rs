@@ -119,12 +119,13 @@ pub fn extended(job: &Job, worker: &str, visibility_ms: Option<u64>, now: Timest
     RuleOutcome::Changed(Box::new(next))
 }
 
-/// Stores the progress of a job, from 0 to 1, and extends the lease. A job that is not active stays
-/// unchanged. The error is [`Rejection::NotHolder`] if `worker` does not hold the job.
+/// Stores the progress of a job, from 0 to 1, and extends the lease. The progress of an attempt
+/// never decreases. A job that is not active stays unchanged. The error is
+/// [`Rejection::NotHolder`] if `worker` does not hold the job.
 pub fn progressed(
     job: &Job,
     worker: Option<&str>,
-    progress: f64,
+    progress: Option<f64>,
     report: &Progress,
     now: Timestamp,
 ) -> Result<RuleOutcome, Rejection> {
@@ -138,8 +139,11 @@ pub fn progressed(
         RuleOutcome::Unchanged => job.clone(),
     };
     #[expect(clippy::cast_possible_truncation, reason = "between 0 and 100")]
-    let percent = (progress.clamp(0.0, 1.0) * 100.0) as f32;
-    next.progress_percent = Some(percent);
+    let percent = progress.map(|progress| (progress.clamp(0.0, 1.0) * 100.0) as f32);
+    next.progress_percent = match (job.progress_percent, percent) {
+        (Some(known), Some(percent)) => Some(known.max(percent)),
+        (known, percent) => percent.or(known),
+    };
     if let Some(ojs) = &mut next.ojs {
         ojs.progress = Some(report.clone());
     }

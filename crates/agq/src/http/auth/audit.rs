@@ -38,7 +38,7 @@ pub(super) struct RequestAudit {
 const MAX_PATH_CHARS: usize = 1024;
 
 /// Routes, not paths, because a name in a path may be any of these words.
-const WORKER_ROUTES: [&str; 11] = [
+const WORKER_ROUTES: [&str; 12] = [
     "/ojs/v1/jobs/fetch",
     "/ojs/v1/jobs/{id}/ack",
     "/ojs/v1/jobs/{id}/nack",
@@ -48,6 +48,7 @@ const WORKER_ROUTES: [&str; 11] = [
     "/ojs/v1/workers/fetch",
     "/ojs/v1/workers/ack",
     "/ojs/v1/workers/nack",
+    "/ojs/v1/workers/progress",
     "/ojs/v1/workers/heartbeat",
     "/ojs/v1/workers/beat",
 ];

@@ -280,13 +280,29 @@ fn approval_releases_a_job_at_its_own_time() {
 #[test]
 fn progress_extends_the_lease() {
     let report = Progress::new(Some("half"), None, T0);
-    let job = changed(progressed(&fetched(3), None, 0.5, &report, T0.plus_ms(1000)));
+    let job = changed(progressed(&fetched(3), None, Some(0.5), &report, T0.plus_ms(1000)));
     assert_eq!((job.progress_percent, job.due_at), (Some(50.0), Some(T0.plus_ms(4000))));
     for fraction in [0.333, 0.999, 0.001, 1.0] {
-        let job = changed(progressed(&job, None, fraction, &report, T0.plus_ms(1000)));
+        let job = changed(progressed(&fetched(3), None, Some(fraction), &report, T0.plus_ms(1000)));
         assert_eq!(job.progress(), Some(fraction));
     }
     let waiting = submitted(ojs(steady(3)), 0);
-    assert_eq!(progressed(&waiting, None, 0.5, &report, T0), Ok(RuleOutcome::Unchanged));
-    assert!(progressed(&fetched(3), Some("x"), 0.5, &report, T0).is_err());
+    assert_eq!(progressed(&waiting, None, Some(0.5), &report, T0), Ok(RuleOutcome::Unchanged));
+    assert!(progressed(&fetched(3), Some("x"), Some(0.5), &report, T0).is_err());
+}
+
+#[test]
+fn progress_never_goes_back_within_an_attempt() {
+    let half = Progress::new(Some("half"), None, T0);
+    let job = changed(progressed(&fetched(3), None, Some(0.5), &half, T0));
+    for (progress, expected) in [(None, 0.5), (Some(0.2), 0.5), (Some(0.7), 0.7)] {
+        let report = Progress::new(Some("later"), Some("{}".into()), T0);
+        let next = changed(progressed(&job, None, progress, &report, T0));
+        assert_eq!(next.progress(), Some(expected), "{progress:?}");
+        assert_eq!(next.ojs.as_ref().unwrap().progress, Some(report), "{progress:?}");
+    }
+    let failed = changed(nacked(&job, W, &error(), false, T0, 0.5));
+    assert_eq!(failed.progress(), Some(0.5));
+    let again = fetch(&then(due(&failed, failed.due_at.unwrap(), 0.5)), T0);
+    assert_eq!((again.state, again.progress()), (JobState::Active, None));
 }

@@ -1,0 +1,45 @@
+//! Tests of requests of workers.
+
+use axum::{Router, http::StatusCode};
+use hyper_util::service::TowerToHyperService;
+use serde_json::{Value, json};
+
+use super::{routes, send_as_admin};
+use crate::auth::keyring::SessionKeys;
+
+/// Sends a request with the rights of an admin, which succeeds. Returns the body of the answer.
+async fn send(routes: &TowerToHyperService<Router>, method: &str, path: &str, body: Value) -> Value {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let (status, answer) = send_as_admin(routes, method, path, body).await;
+    assert!(status.is_success(), "{method} {path}: {answer}");
+    answer
+}
+
+/// Submits a job and fetches it. Returns its id.
+async fn running_job(routes: &TowerToHyperService<Router>) -> String {
+    let job = send(routes, "POST", "/jobs", json!({"type": "a", "args": []})).await;
+    let fetched = send(routes, "POST", "/workers/fetch", json!({"queues": ["default"]})).await;
+    assert_eq!(fetched["job"]["id"], job["job"]["id"]);
+    job["job"]["id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn progress_is_reported_as_a_fraction_as_a_percentage_or_by_data_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let routes = routes(dir.path(), SessionKeys::default());
+    let id = running_job(&routes).await;
+    let path = format!("/jobs/{id}/progress");
+    let by_body = json!({"job_id": id, "percentage": 40, "message": "page 4"});
+    let reported = send(&routes, "POST", "/workers/progress", by_body).await;
+    assert_eq!((&reported["progress"], &reported["message"]), (&json!(0.4), &json!("page 4")));
+    let kept = send(&routes, "PUT", &path, json!({"data": {"page": 5}})).await;
+    assert_eq!((&kept["progress"], &kept["data"]["page"]), (&json!(0.4), &json!(5)));
+    assert_eq!(send(&routes, "PUT", &path, json!({"progress": 0.2})).await["progress"], 0.4);
+    send(&routes, "PUT", &path, json!({"progress": 0.5, "percentage": 90})).await;
+    assert_eq!(send(&routes, "GET", &path, Value::Null).await["progress"], 0.5);
+    let (nothing, of_no_job) = (json!({"message": "page 6"}), json!({"data": 1}));
+    for (method, path, wrong) in [("PUT", &*path, nothing), ("POST", "/workers/progress", of_no_job)] {
+        let (status, answer) = send_as_admin(&routes, method, path, wrong.to_string()).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+    }
+}
