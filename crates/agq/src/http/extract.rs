@@ -7,6 +7,7 @@ use agenix_protocol::{
     ids::{JobId, WorkerId},
     limits::exceeds,
 };
+use agenix_rules::ojs::worker_of;
 use axum::{
     body::{Body, HttpBody},
     extract::FromRequest,
@@ -175,8 +176,9 @@ pub(super) fn job_id(text: &str) -> HttpResult<JobId> {
     JobId::new(text).map_err(|_| ApiError::not_found(format!("there is no job '{}'", quoted(text))))
 }
 
+/// Returns the worker that chose this id. Text that no worker may choose names no worker.
 pub(super) fn worker_id(text: &str) -> HttpResult<WorkerId> {
-    WorkerId::new(text).map_err(|_| ApiError::not_found(format!("there is no worker '{}'", quoted(text))))
+    worker_of(text).ok_or_else(|| ApiError::not_found(format!("there is no worker '{}'", quoted(text))))
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub(crate) async fn fetch(
     let count = request.count.unwrap_or(1).min(MAX_FETCHED);
     let evictions = app.waiters.evictions();
     let worker = match &worker_id {
-        Some(worker_id) => Some(seen_worker(app, worker_id).await?),
+        Some(worker_id) => Some(seen_worker(app, worker_id, request.worker_id.as_deref()).await?),
         None => None,
     };
     let claimant = claimant(app, worker.as_ref(), &request).await?;

@@ -8,7 +8,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     job,
-    ojs::{MAX_MS, OJS_TAG, SILENCE_MS, VISIBILITY_MS},
+    ojs::{MAX_MS, OJS_TAG, SILENCE_MS, VISIBILITY_MS, worker_of},
     rejection::Rejection,
     worker::{self, Directive, NO_CONNECTION, Worker},
 };
@@ -28,6 +28,8 @@ const MAX_WORD: usize = 255;
 const MAX_LABELS: usize = 100;
 /// Default number of jobs that a worker runs concurrently (the OJS worker spec).
 const CONCURRENCY: u32 = 10;
+/// Tag with the id that a worker chose, if agq derived another one from it.
+const CHOSEN_ID_TAG: &str = "ojs_id";
 /// Minimum time between two stored signs of life of a worker, in milliseconds.
 const SEEN_AGAIN_MS: u64 = 1000;
 
@@ -50,13 +52,16 @@ pub(crate) fn reporting_worker(
 }
 
 fn named_worker(own: Option<&WorkerId>, named: &str) -> Result<WorkerId, Rejection> {
-    let named = WorkerId::new(named).map_err(|error| Rejection::InvalidJob(error.to_string()))?;
-    worker::check_key(own, &named).map(|()| named)
+    let worker_id = worker_of(named).ok_or_else(|| {
+        let text = "worker_id must have 1 to 255 bytes without white space and control characters";
+        Rejection::InvalidJob(text.into())
+    })?;
+    worker::check_key(own, &worker_id).map(|()| worker_id)
 }
 
 /// Registers an unknown worker; until its first heartbeat it may be silent for as long as a job is
-/// reserved by default.
-pub(crate) async fn seen_worker(app: &AppState, worker_id: &WorkerId) -> Result<Worker> {
+/// reserved by default. `named` is the id that the worker chose, if the request has it.
+pub(crate) async fn seen_worker(app: &AppState, worker_id: &WorkerId, named: Option<&str>) -> Result<Worker> {
     let now = app.clock.now();
     match app.store.worker(worker_id).await? {
         Some(worker) if worker.takes_jobs() && now.ms_since(worker.last_seen_at) < SEEN_AGAIN_MS => {
@@ -70,7 +75,7 @@ pub(crate) async fn seen_worker(app: &AppState, worker_id: &WorkerId) -> Result<
             lookup::worker(app, worker_id).await
         }
         _ => {
-            let registration = registration_of(worker_id.clone(), CONCURRENCY, &[]);
+            let registration = registration_of(worker_id.clone(), named, CONCURRENCY, &[]);
             store_registration(app, registration, VISIBILITY_MS).await?;
             lookup::worker(app, worker_id).await
         }
@@ -92,14 +97,22 @@ pub(crate) async fn record_activity(app: &AppState, worker_id: Option<&WorkerId>
     Ok(())
 }
 
-/// Labels become tags.
-fn registration_of(worker_id: WorkerId, concurrency: u32, labels: &[String]) -> WorkerRegistration {
+/// Labels become tags, and so does the id that the worker chose (`named`), if it has another one.
+fn registration_of(
+    worker_id: WorkerId,
+    named: Option<&str>,
+    concurrency: u32,
+    labels: &[String],
+) -> WorkerRegistration {
     let label = |label: &String| match label.split_once(':') {
         Some((name, value)) => (name.to_owned(), Value::String(value.to_owned())),
         None => (label.clone(), Value::Bool(true)),
     };
     let mut tags: Map<String, Value> = labels.iter().map(label).collect();
     tags.insert(OJS_TAG.to_owned(), Value::Bool(true));
+    if let Some(other) = named.filter(|named| *named != worker_id.as_str()) {
+        tags.insert(CHOSEN_ID_TAG.to_owned(), other.into());
+    }
     WorkerRegistration { tags, max_concurrent_jobs: concurrency, ..WorkerRegistration::of(worker_id) }
 }
 
@@ -131,7 +144,8 @@ pub(crate) async fn register(
         return Err(Rejection::InvalidRegistration(text).into());
     }
     let concurrency = request.concurrency.unwrap_or(CONCURRENCY);
-    let mut registration = registration_of(worker_id.clone(), concurrency, &request.labels);
+    let named = Some(request.worker_id.as_str());
+    let mut registration = registration_of(worker_id.clone(), named, concurrency, &request.labels);
     registration.hostname = request.hostname;
     registration.platform = request.pid.map(|pid| format!("pid {pid}")).unwrap_or_default();
     registration.tags.insert("queues".into(), request.queues.into());
@@ -151,7 +165,9 @@ pub(crate) async fn beat(
     let state: String = request.state.as_deref().unwrap_or("running").chars().take(MAX_WORD).collect();
     let state = state.as_str();
     if app.store.worker(&worker_id).await?.is_none_or(|worker| !worker::is_alive(&worker)) {
-        store_registration(app, registration_of(worker_id.clone(), CONCURRENCY, &[]), SILENCE_MS).await?;
+        let named = Some(request.worker_id.as_str());
+        let registration = registration_of(worker_id.clone(), named, CONCURRENCY, &[]);
+        store_registration(app, registration, SILENCE_MS).await?;
     }
     let is_quiet =
         matches!(state, "quiet" | "terminate" | "terminated" | "drain" | "draining" | "shutting_down");

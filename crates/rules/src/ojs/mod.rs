@@ -6,11 +6,13 @@ mod envelope;
 mod fields;
 mod options;
 mod unique;
+mod worker_name;
 
 pub use duration::parse_duration;
 pub use envelope::{JobSubmission, check_queue, is_uuid_v7, read};
 pub use options::MAX_MS;
 pub(crate) use unique::{COUNTING, exact};
+pub use worker_name::worker_of;
 
 /// Plan of jobs that run no plan: their types do not begin with [`PLAN_PREFIX`].
 pub const OJS_PLAN: &str = "ojs";

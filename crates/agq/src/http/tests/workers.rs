@@ -1,11 +1,13 @@
 //! Tests of requests of workers.
 
+use std::sync::Arc;
+
 use axum::{Router, http::StatusCode};
 use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 
-use super::{routes, send_as_admin};
-use crate::auth::keyring::SessionKeys;
+use super::{routes, routes_of, send_as_admin};
+use crate::{auth::keyring::SessionKeys, startup::services::without_tasks};
 
 /// Sends a request with the rights of an admin, which succeeds. Returns the body of the answer.
 async fn send(routes: &TowerToHyperService<Router>, method: &str, path: &str, body: Value) -> Value {
@@ -42,4 +44,35 @@ async fn progress_is_reported_as_a_fraction_as_a_percentage_or_by_data_alone() {
         let (status, answer) = send_as_admin(&routes, method, path, wrong.to_string()).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
     }
+}
+
+#[tokio::test]
+async fn worker_may_have_an_id_with_dots_and_of_any_length() {
+    let dir = tempfile::tempdir().unwrap();
+    let app = without_tasks(dir.path(), |_| {});
+    let routes = routes_of(Arc::clone(&app), SessionKeys::default());
+    let host = "ip-10-0-0-12".repeat(3);
+    let id = format!("worker_{host}.eu-central-1.compute.internal_1_1767225600000000000");
+    let by = |mut body: Value| {
+        body["worker_id"] = id.as_str().into();
+        body
+    };
+    send(&routes, "POST", "/jobs", json!({"type": "a", "args": []})).await;
+    let registered = send(&routes, "POST", "/workers/register", by(json!({}))).await;
+    let fetched = send(&routes, "POST", "/workers/fetch", by(json!({"queues": ["default"]}))).await;
+    let (job_id, holder) = (&fetched["job"]["id"], &fetched["job"]["worker_id"]);
+    assert_eq!(&registered["worker_id"], holder);
+    assert_ne!(holder, &json!(id), "it would not be a key");
+    let beat = send(&routes, "POST", "/workers/heartbeat", by(json!({"active_job_ids": [job_id]}))).await;
+    assert_eq!(beat["jobs_extended"], json!([job_id]));
+    let shown = send(&routes, "GET", &format!("/workers/{id}"), Value::Null).await;
+    assert_eq!((&shown["worker_id"], &shown["active_job_ids"]), (holder, &json!([job_id])));
+    let worker_id = holder.as_str().unwrap().parse().unwrap();
+    let registration = app.store.registration(&worker_id).await.unwrap().unwrap();
+    assert!(registration.contains(&format!(r#""ojs_id":"{id}""#)), "{registration}");
+    let done = send(&routes, "POST", "/workers/ack", by(json!({"job_id": job_id, "attempt": 1}))).await;
+    assert_eq!(done["state"], "completed");
+    send(&routes, "DELETE", &format!("/workers/{id}"), Value::Null).await;
+    let (gone, _) = send_as_admin(&routes, "GET", &format!("/workers/{id}"), String::new()).await;
+    assert_eq!(gone, StatusCode::NOT_FOUND);
 }
