@@ -42,6 +42,16 @@ impl<'f> OptionReader<'f> {
         self.fields.get(field).filter(|value| !value.is_null())
     }
 
+    /// Refuses a field that is not one of `known`: it would have no effect.
+    pub(super) fn check_fields(&self, known: &[&str]) -> Result<(), Rejection> {
+        let is_unknown =
+            |(field, value): &(&String, &Value)| !value.is_null() && !known.contains(&field.as_str());
+        let Some((unknown, _)) = self.fields.iter().find(is_unknown) else { return Ok(()) };
+        let shown: String = unknown.chars().take(40).collect();
+        let field = self.at(&shown.escape_debug().to_string());
+        Err(invalid(format!("{field} is not known: use {}", known.join(", "))))
+    }
+
     /// Returns a field that `read` converts. The error names the expected `form`.
     fn read<T>(
         &self,

@@ -78,6 +78,20 @@ fn errors_name_the_invalid_field() {
             "options.unique.args_keys has no effect without 'args'",
         ),
         (
+            r#"{"type":"a","args":[],"options":{"unique":{"key":["type"],"keys":["type"]}}}"#,
+            "options.unique has both key and keys",
+        ),
+        (
+            r#"{"type":"a","args":[{"k":1}],"options":{"unique":{"key":["k"],"args_keys":["k"]}}}"#,
+            "options.unique has both key and args_keys",
+        ),
+        (r#"{"type":"a","args":[1],"options":{"unique":{"key":["id"]}}}"#, "options.unique.key has 'id'"),
+        (r#"{"type":"a","args":[],"options":{"unique":{"key":[]}}}"#, "options.unique.keys is empty"),
+        (
+            r#"{"type":"a","args":[],"options":{"unique":{"args_key":["id"]}}}"#,
+            "options.unique.args_key is not known: use keys, key,",
+        ),
+        (
             r#"{"type":"a","args":[],"options":{"unique":{"states":["avaliable"]}}}"#,
             "options.unique.states has 'avaliable': use pending, scheduled, available",
         ),
@@ -149,6 +163,20 @@ fn unique_meta_keys_alone_compare_these_fields_of_meta() {
     };
     assert_ne!(key(r#"{"tenant":"a"}"#), key(r#"{"tenant":"b"}"#));
     assert_eq!(key(r#"{"tenant":"a","trace":1}"#), key(r#"{"tenant":"a","trace":2}"#));
+}
+
+#[test]
+fn unique_key_of_the_sdks_names_attributes_or_fields_of_the_first_argument() {
+    let key = |args: &str, unique: &str| {
+        let json = format!(r#"{{"type":"a","args":{args},"options":{{"unique":{unique}}}}}"#);
+        submit(&json).unwrap().unique.unwrap().key
+    };
+    let (first, other) = (r#"[{"id":42,"at":1}]"#, r#"[{"id":43,"at":1}]"#);
+    let by_field = r#"{"key":["id"],"period_ms":3600000,"on_conflict":null}"#;
+    assert_eq!(key(first, by_field), key(r#"[{"id":42,"at":2}]"#, by_field));
+    assert_ne!(key(first, by_field), key(other, by_field));
+    assert_eq!(key(first, by_field), key(first, r#"{"args_keys":["id"],"colour":null}"#));
+    assert_eq!(key(first, r#"{"key":["type"]}"#), key(other, r#"{"keys":["type"]}"#));
 }
 
 #[test]
