@@ -8,7 +8,10 @@ use axum::{
     http::{HeaderMap, HeaderValue, Response, StatusCode},
 };
 use serde::Deserialize;
-use serde_json::{Value, json, value::to_raw_value};
+use serde_json::{
+    json,
+    value::{RawValue, to_raw_value},
+};
 
 use crate::{
     http::{
@@ -16,7 +19,7 @@ use crate::{
         auth::role::{Authenticated, RequireClient},
         extract::{JsonBody, job_id},
         job_view::job_view,
-        response::{ApiError, HttpResult, created, naming, object, ok, raw, with_status},
+        response::{ApiError, HttpResult, Object, created, naming, object, ok, raw, with_status},
     },
     service::{dead_letters, jobs, lookup, ojs_submission, queues},
     store::StoredJob,
@@ -140,20 +143,21 @@ pub(super) async fn retry_dead(state: Shared, _: RequireClient, Path(id): Path<S
 
 pub(super) async fn progress(state: Shared, _: Authenticated, Path(id): Path<String>) -> HttpResult {
     let job = lookup::job_record(&state.app, &job_id(&id)?).await?;
-    Ok(ok(&progress_of(&job)))
+    Ok(ok(&progress_of(&job)?))
 }
 
-pub(super) fn progress_of(job: &Job) -> Value {
+pub(super) fn progress_of(job: &Job) -> Object {
     let report = job.ojs.as_ref().and_then(|ojs| ojs.progress.as_ref());
     let progress = job.progress().filter(|_| matches!(job.state, JobState::Active | JobState::Completed));
-    json!({
-        "job_id": job.job_id,
-        "state": job.state.ojs_name(),
-        "progress": progress,
-        "message": report.and_then(|report| report.message.as_ref()),
-        "data": report.and_then(|report| serde_json::from_str::<Value>(report.data.as_deref()?).ok()),
-        "updated_at": report.map(|report| report.at),
-    })
+    let data = report.and_then(|report| serde_json::from_str::<&RawValue>(report.data.as_deref()?).ok());
+    object([
+        ("job_id", raw(&job.job_id)),
+        ("state", raw(job.state.ojs_name())),
+        ("progress", raw(&progress)),
+        ("message", raw(&report.and_then(|report| report.message.as_ref()))),
+        ("data", raw(&data)),
+        ("updated_at", raw(&report.map(|report| report.at))),
+    ])
 }
 
 pub(super) async fn dead_letter(state: Shared, _: RequireClient, Path(id): Path<String>) -> HttpResult {

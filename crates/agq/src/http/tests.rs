@@ -60,6 +60,17 @@ async fn send_as_admin(
     path: &str,
     body: String,
 ) -> (StatusCode, Value) {
+    let (status, text) = send_for_text(routes, method, path, body).await;
+    (status, serde_json::from_str(&text).unwrap())
+}
+
+/// Does the same as [`send_as_admin`], and returns the body as text.
+async fn send_for_text(
+    routes: &TowerToHyperService<Router>,
+    method: &str,
+    path: &str,
+    body: String,
+) -> (StatusCode, String) {
     let request = Request::builder()
         .method(method)
         .uri(format!("/ojs/v1{path}"))
@@ -71,7 +82,7 @@ async fn send_as_admin(
     let response = routes.call(request).await.unwrap();
     let status = response.status();
     let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
-    (status, serde_json::from_slice(&bytes).unwrap())
+    (status, String::from_utf8(bytes.to_vec()).unwrap())
 }
 
 fn is_allowed(role: Role, documented: &str) -> bool {

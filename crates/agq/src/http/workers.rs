@@ -148,7 +148,7 @@ async fn report_job_progress(
 ) -> HttpResult {
     let job: Job =
         ojs_reports::report_progress(&state.app, sender.worker().as_ref(), &job_id(id)?, body).await?;
-    Ok(ok(&progress_of(&job)))
+    Ok(ok(&progress_of(&job)?))
 }
 
 pub(super) async fn register(state: Shared, sender: RequireWorker, sent: JsonBody) -> HttpResult {

@@ -1,7 +1,7 @@
 //! Reports of OJS workers on jobs: ACK, NACK and progress.
 
 use agenix_protocol::{
-    documents::{OjsAck, OjsFault, OjsNack, OjsProgress, to_json},
+    documents::{OjsAck, OjsFault, OjsNack, OjsProgress},
     ids::{JobId, WorkerId},
     limits::MAX_UPDATE_BYTES,
 };
@@ -9,6 +9,7 @@ use agenix_rules::{
     job::{self, Job, Progress, ReportedFailure, Reporter},
     rejection::Rejection,
 };
+use serde_json::{Value, value::RawValue};
 
 use super::{
     job_changes::for_existing,
@@ -30,7 +31,7 @@ pub(crate) async fn ack(
 ) -> Result<StoredJob> {
     let worker = reporting_worker(own, request.worker_id.as_deref())?;
     record_activity(app, worker.as_ref()).await?;
-    let results = request.result.map(|result| String::from(Box::<str>::from(result)));
+    let results = request.result.map(text_of);
     if results.as_ref().is_some_and(|results| results.len() > MAX_UPDATE_BYTES) {
         let text = format!(
             "result has more than {MAX_UPDATE_BYTES} bytes: store it elsewhere, and return its location"
@@ -68,16 +69,27 @@ pub(crate) async fn nack(
     follow_up(app, job_id, change, !requeue).await
 }
 
+/// Returns JSON as it was sent, so that its numbers keep their digits.
+fn text_of(json: Box<RawValue>) -> String {
+    Box::<str>::from(json).into()
+}
+
+/// Returns the class of an error, which some workers put into its details.
+fn error_class(details: &RawValue) -> Option<String> {
+    let details: Value = serde_json::from_str(details.get()).ok()?;
+    details.get("error_class")?.as_str().map(str::to_owned)
+}
+
 /// Fills missing fields with defaults.
 fn failure_of(fault: OjsFault) -> ReportedFailure {
-    let class = fault.details.as_ref().and_then(|details| details.get("error_class")?.as_str());
+    let class = fault.details.as_deref().and_then(error_class);
     let code = fault.code.clone().unwrap_or_else(|| "handler_error".into());
     ReportedFailure {
-        kind: fault.kind.clone().or(class.map(str::to_owned)).unwrap_or_else(|| code.clone()),
+        kind: fault.kind.clone().or(class).unwrap_or_else(|| code.clone()),
         code,
         message: fault.message.unwrap_or_else(|| "the worker gave no reason".into()),
         retryable: fault.retryable,
-        details: fault.details.map(|details| to_json(&details)),
+        details: fault.details.map(text_of),
     }
 }
 
@@ -109,7 +121,7 @@ pub(crate) async fn report_progress(
         return Err(Rejection::InvalidJob(text.into()).into());
     }
     let now = app.clock.now();
-    let report = Progress::new(request.message.as_deref(), request.data.map(|data| to_json(&data)), now);
+    let report = Progress::new(request.message.as_deref(), request.data.map(text_of), now);
     let worker = reporting_worker(own, request.worker_id.as_deref())?;
     record_activity(app, worker.as_ref()).await?;
     let rule = for_existing(job_id, move |job| {

@@ -98,7 +98,7 @@ pub struct OjsJob {
 }
 
 /// Failure of a job.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the names are the specification's, and say it")]
 pub struct OjsError {
     pub code: String,
@@ -110,7 +110,8 @@ pub struct OjsError {
     pub occurred_at: Timestamp,
     pub retryable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub details: Option<Value>,
+    #[schemars(with = "Option<Value>")]
+    pub details: Option<Box<RawValue>>,
 }
 
 /// Request of `POST workers/fetch` and `POST jobs/fetch`.
@@ -166,7 +167,8 @@ pub struct OjsFault {
     pub kind: Option<String>,
     pub message: Option<String>,
     pub retryable: Option<bool>,
-    pub details: Option<Value>,
+    #[schemars(with = "Option<Value>")]
+    pub details: Option<Box<RawValue>>,
 }
 
 /// Request of `POST workers/heartbeat`.
@@ -224,7 +226,8 @@ pub struct OjsProgress {
     /// Text for people.
     pub message: Option<String>,
     /// Further data, any JSON.
-    pub data: Option<Value>,
+    #[schemars(with = "Option<Value>")]
+    pub data: Option<Box<RawValue>>,
 }
 
 /// JSON object without a type of its own.

@@ -6,7 +6,7 @@ use axum::{Router, http::StatusCode};
 use hyper_util::service::TowerToHyperService;
 use serde_json::{Value, json};
 
-use super::{routes, routes_of, send_as_admin};
+use super::{routes, routes_of, send_as_admin, send_for_text};
 use crate::{auth::keyring::SessionKeys, startup::services::without_tasks};
 
 /// Sends a request with the rights of an admin, which succeeds. Returns the body of the answer.
@@ -75,4 +75,24 @@ async fn worker_may_have_an_id_with_dots_and_of_any_length() {
     send(&routes, "DELETE", &format!("/workers/{id}"), Value::Null).await;
     let (gone, _) = send_as_admin(&routes, "GET", &format!("/workers/{id}"), String::new()).await;
     assert_eq!(gone, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn numbers_of_errors_and_progress_reports_keep_their_digits() {
+    let dir = tempfile::tempdir().unwrap();
+    let routes = routes(dir.path(), SessionKeys::default());
+    let id = running_job(&routes).await;
+    let sent = r#"{"order":123456789012345678901234567890,"amount":1.10,"error_class":"Smtp"}"#;
+    let (job, progress) = (format!("/jobs/{id}"), format!("/jobs/{id}/progress"));
+    let nacked = format!(r#"{{"job_id":"{id}","error":{{"message":"no","details":{sent}}}}}"#);
+    for (method, path, body) in [
+        ("PUT", progress.as_str(), format!(r#"{{"data":{sent}}}"#)),
+        ("GET", progress.as_str(), String::new()),
+        ("POST", "/workers/nack", nacked),
+        ("GET", job.as_str(), String::new()),
+    ] {
+        let (status, text) = send_for_text(&routes, method, path, body).await;
+        assert!(status.is_success() && text.contains(sent), "{method} {path}: {text}");
+    }
+    assert_eq!(send(&routes, "GET", &job, Value::Null).await["job"]["error"]["type"], "Smtp");
 }
