@@ -1,12 +1,14 @@
 //! Schedules: submit a job or an action at the times of a cron expression (ojs-cron).
 
 mod field_syntax;
+mod request;
 mod when;
 
 use agenix_protocol::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
+pub use request::ScheduleRequest;
 pub use when::next;
 
 use crate::{owner::Owner, rejection::Rejection};
@@ -64,46 +66,20 @@ pub struct Schedule {
     pub owner: Option<Owner>,
 }
 
-/// Request to create a schedule.
-#[derive(Debug, Clone, Deserialize)]
-pub struct ScheduleRequest {
-    /// Name of the schedule.
-    pub name: String,
-    /// See [`Schedule`].
-    #[serde(alias = "cron", alias = "schedule")]
-    pub expression: String,
-    /// Time zone, by default UTC.
-    pub timezone: Option<String>,
-    /// Policy for overlapping runs, by default `skip`.
-    pub overlap_policy: Option<String>,
-    /// False to create a paused schedule; by default true.
-    pub enabled: Option<bool>,
-    /// Job to submit.
-    pub job_template: Option<Box<RawValue>>,
-    /// Action to submit.
-    pub action: Option<Box<RawValue>>,
-}
-
 fn invalid(text: impl Into<String>) -> Rejection {
     Rejection::InvalidSchedule(text.into())
 }
 
 impl Schedule {
     /// Creates a schedule at `now`. The error names the invalid field.
-    pub fn new(wanted: ScheduleRequest, now: Timestamp) -> Result<Self, Rejection> {
+    pub fn new(mut wanted: ScheduleRequest, now: Timestamp) -> Result<Self, Rejection> {
         check_name(&wanted.name)?;
         let overlap_policy = match wanted.overlap_policy.as_deref() {
             None | Some("skip") => Overlap::Skip,
             Some("allow") => Overlap::Allow,
             Some(other) => return Err(invalid(format!("overlap_policy is '{other}': use skip or allow"))),
         };
-        let template = match (wanted.job_template, wanted.action) {
-            (Some(template), None) | (None, Some(template)) => template,
-            (None, None) => return Err(invalid("job_template is missing: give the job to submit")),
-            (Some(_), Some(_)) => {
-                return Err(invalid("job_template and action are both given: a schedule submits one"));
-            }
-        };
+        let template = wanted.take_template()?;
         let timezone = wanted.timezone.unwrap_or_else(|| "UTC".into());
         when::check(&wanted.expression)?;
         let next_run_at = next(&wanted.expression, &timezone, now)?;

@@ -184,8 +184,9 @@ fn schemas() -> Value {
         "OjsHeartbeat": of::<OjsHeartbeat>(&mut generator),
         "OjsRegistration": of::<OjsRegistration>(&mut generator),
         "OjsDeregistration": {"type": "object", "required": ["worker_id"], "properties": {"worker_id": text}},
-        "OjsCron": {"type": "object", "required": ["name", "expression"], "properties": {
+        "OjsCron": {"type": "object", "required": ["name"], "properties": {
             "name": text, "expression": text, "timezone": text, "job_template": any, "action": any,
+            "cron": text, "type": text, "args": {"type": "array"}, "meta": any, "options": any,
             "overlap_policy": {"enum": ["skip", "allow"]}, "enabled": {"type": "boolean"},
         }},
         "OjsWorkflow": {"type": "object", "properties": {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agenix_protocol::documents::to_json;
+use agenix_protocol::documents::{OjsDocument, to_json};
 use agenix_rules::{cron, workflow::WorkflowRequest};
 use axum::extract::{Path, Query};
 use serde_json::{
@@ -22,9 +22,33 @@ use crate::{
     store::StoreError,
 };
 
-/// Answers with `{"cron": …}`.
+/// Answers with `{"cron": …, "cron_job": …}`.
 fn in_object(schedule: cron::Schedule) -> Object {
-    object([("cron", raw(&schedules::schedule_view(schedule)))])
+    let job = cron_job(&schedule)?;
+    object([("cron", raw(&schedules::schedule_view(schedule))), ("cron_job", raw(&job))])
+}
+
+/// Returns a schedule in the form of the cron specification (ojs-cron §2.1), which the SDKs read.
+fn cron_job(schedule: &cron::Schedule) -> Object {
+    let template: OjsDocument = serde_json::from_str(schedule.template.get()).unwrap_or_default();
+    let mut job = object([
+        ("name", raw(&schedule.name)),
+        ("cron", raw(&schedule.expression)),
+        ("timezone", raw(&schedule.timezone)),
+        ("type", raw(&template.get("type"))),
+        ("args", raw(&template.get("args"))),
+        ("meta", raw(&template.get("meta"))),
+        ("options", raw(&template.get("options"))),
+        ("overlap_policy", raw(&schedule.overlap_policy)),
+        ("enabled", raw(&schedule.enabled)),
+        ("status", raw(if schedule.enabled { "active" } else { "paused" })),
+        ("created_at", raw(&schedule.created_at)),
+        ("next_run_at", raw(&schedule.next_run_at)),
+        ("last_run_at", raw(&schedule.last_run_at)),
+        ("run_count", raw(&schedule.runs)),
+    ])?;
+    job.retain(|_, value| value.get() != "null");
+    Ok(job)
 }
 
 pub(super) async fn add_cron(state: Shared, sender: RequireClient, sent: JsonBody) -> HttpResult {
@@ -49,8 +73,10 @@ pub(super) async fn set_cron(
 
 pub(super) async fn crons(state: Shared, _: RequireClient, Query(query): Query<ListQuery>) -> HttpResult {
     let (crons, pagination) = query.page_of(schedules::list(&state.app).await?)?;
+    let jobs = crons.iter().map(cron_job).collect::<Result<Vec<_>, _>>()?;
     let crons: Vec<_> = crons.into_iter().map(schedules::schedule_view).collect();
-    Ok(ok(&object([("crons", raw(&crons)), ("pagination", raw(&pagination))])?))
+    let fields = [("crons", raw(&crons)), ("cron_jobs", raw(&jobs)), ("pagination", raw(&pagination))];
+    Ok(ok(&object(fields)?))
 }
 
 pub(super) async fn cron(state: Shared, _: RequireClient, Path(name): Path<String>) -> HttpResult {

@@ -49,6 +49,24 @@ async fn bound_of_a_queue_is_removed_by_null() {
 }
 
 #[tokio::test]
+async fn schedule_is_taken_and_shown_in_the_form_of_the_cron_specification() {
+    let dir = tempfile::tempdir().unwrap();
+    let routes = routes(dir.path(), SessionKeys::default());
+    let job = json!({"type": "report.make", "args": [{"report": "daily"}], "options": {"queue": "reports"}});
+    let mut schedule = job.clone();
+    schedule["name"] = "daily-report".into();
+    schedule["cron"] = "0 9 * * *".into();
+    let made = send(&routes, "POST", "/cron", schedule.clone(), StatusCode::CREATED).await;
+    assert_eq!((&made["cron"]["job_template"], &made["cron"]["expression"]), (&job, &schedule["cron"]));
+    let listed = send(&routes, "GET", "/cron", Value::Null, StatusCode::OK).await;
+    assert_eq!((&listed["cron_jobs"][0], &listed["crons"][0]), (&made["cron_job"], &made["cron"]));
+    for (field, value) in schedule.as_object().unwrap() {
+        assert_eq!(&made["cron_job"][field], value, "{field}");
+    }
+    assert_eq!((&made["cron_job"]["status"], &made["cron_job"]["run_count"]), (&json!("active"), &json!(0)));
+}
+
+#[tokio::test]
 async fn answer_to_a_replaced_schedule_has_its_history() {
     let dir = tempfile::tempdir().unwrap();
     let app = without_tasks(dir.path(), |_| {});
