@@ -11,7 +11,7 @@ use agenix_rules::ojs::worker_of;
 use axum::{
     body::{Body, HttpBody},
     extract::FromRequest,
-    http::{HeaderValue, Request, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Request, StatusCode, header},
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -87,6 +87,7 @@ impl FromRequest<Arc<HttpState>> for JsonBody {
         if !bytes.is_empty() {
             let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
             check_type(content_type, parts.extensions.get::<CertificateAlone>().is_some())?;
+            check_coding(&parts.headers)?;
         }
         Ok(Self(bytes))
     }
@@ -133,6 +134,20 @@ fn check_type(content_type: Option<&[u8]>, is_required: bool) -> HttpResult<()> 
     }
     let message = format!("Content-Type is '{}'", media.escape_debug());
     Err(ApiError::invalid(format!("{message}: it must be {EXPECTED}")))
+}
+
+/// Refuses a compressed body (RFC 9110 §15.5.16). Its bytes would be called JSON that is not valid.
+fn check_coding(headers: &HeaderMap) -> HttpResult<()> {
+    let codings = headers.get_all(header::CONTENT_ENCODING);
+    if codings.iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Ok(());
+    }
+    let (text, hint) = (
+        "Content-Encoding is not 'identity', and agq decompresses nothing",
+        "Send the body as it is, without the header.",
+    );
+    let refusal = ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported", text, hint);
+    Err(ApiError { headers: vec![("accept-encoding", "identity".into())], ..refusal })
 }
 
 impl JsonBody {
@@ -185,11 +200,14 @@ pub(super) fn worker_id(text: &str) -> HttpResult<WorkerId> {
 mod tests {
     use std::time::Duration;
 
-    use axum::body::Body;
+    use axum::{
+        body::Body,
+        http::{HeaderMap, HeaderValue, header},
+    };
     use bytes::Bytes;
     use futures_util::{StreamExt, stream};
 
-    use super::{BodyLimits, check_type, read_all};
+    use super::{BodyLimits, check_coding, check_type, read_all};
     use crate::http::response::ApiError;
 
     const BOUNDS: BodyLimits =
@@ -227,6 +245,17 @@ mod tests {
         let bounds = BodyLimits { time: Duration::from_millis(5), ..BOUNDS };
         let refused = (408, "the body was not complete within 0.005 seconds".to_owned());
         assert_eq!(read(Body::from_stream(silent), bounds).await.unwrap_err(), refused);
+    }
+
+    #[test]
+    fn compressed_body_is_refused_as_that() {
+        let mut headers = HeaderMap::new();
+        assert!(check_coding(&headers).is_ok());
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("Identity"));
+        assert!(check_coding(&headers).is_ok());
+        headers.append(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        let refusal = check_coding(&headers).unwrap_err();
+        assert_eq!((refusal.status.as_u16(), refusal.code), (415, "unsupported"));
     }
 
     #[test]
