@@ -37,6 +37,9 @@ pub const MAX_INLINE_BYTES: usize = 64 * 1024;
 pub const MAX_ERROR_LINE_BYTES: usize = 8 * 1024;
 /// Maximum number of queues of one claim, because the store checks each queue for each job.
 pub const MAX_CLAIMED_QUEUES: usize = 1000;
+/// Maximum number of running and unreported jobs that a worker may name in a heartbeat or a
+/// registration.
+pub const MAX_ACTIVE_JOBS: u32 = 10_000;
 /// Default of the maximum number of bytes of a stream that a report has. A longer stream is a blob.
 pub const DEFAULT_KEPT_BYTES: usize = 64 * 1024;
 /// Maximum number of bytes of a result in one update, with room in `max_message_bytes`.

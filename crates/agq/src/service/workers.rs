@@ -3,6 +3,7 @@
 use agenix_protocol::{
     documents::{self, Directives, DrainMark, WorkerRegistration, WorkerStatus},
     ids::{JobId, WorkerId},
+    limits::MAX_ACTIVE_JOBS,
 };
 use agenix_rules::{
     job,
@@ -23,8 +24,8 @@ use crate::{
     store::{AckLevel, RuleResult, StoreError},
 };
 
-/// Maximum number of jobs in a heartbeat or a registration.
-pub(crate) const MAX_ACTIVE: usize = 10_000;
+/// [`MAX_ACTIVE_JOBS`] as the length of a list.
+pub(crate) const MAX_ACTIVE: usize = MAX_ACTIVE_JOBS as usize;
 
 /// Jobs that an earlier run held go to other workers, but for those that the registration names.
 pub(crate) async fn register(

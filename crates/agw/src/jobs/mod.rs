@@ -20,6 +20,7 @@ use std::{
 };
 
 use agenix_client::ClientError;
+use agenix_protocol::limits::MAX_ACTIVE_JOBS;
 use tokio::{
     runtime::Handle,
     sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
@@ -92,7 +93,8 @@ impl JobPool {
         threads: Vec<Handle>,
     ) -> Arc<Self> {
         let slot_count = open_file_limit.slots;
-        let permit_count = slot_count * (1 + ahead + REPORTS_A_SLOT);
+        // A heartbeat names each job with a permit, and agq refuses a heartbeat with more jobs.
+        let permit_count = (slot_count * (1 + ahead + REPORTS_A_SLOT)).min(MAX_ACTIVE_JOBS);
         let pool = Arc::new(Self {
             context: Mutex::new(Arc::new(context)),
             threads,
@@ -269,4 +271,22 @@ impl JobPool {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::{ExecContext, Handle, JobPool, MAX_ACTIVE_JOBS, Offer, OfferedPrograms, OpenFileLimit};
+
+    #[tokio::test]
+    async fn pool_never_has_more_jobs_than_a_heartbeat_may_name() {
+        let dir = tempfile::tempdir().unwrap();
+        for (slots, most) in [(2, 66), (10_000, MAX_ACTIVE_JOBS)] {
+            let context = ExecContext::for_tests(dir.path(), OfferedPrograms::find(OsStr::new(""), None));
+            let limit = OpenFileLimit { slots, threads: 1, job_files: 9, followed_files: 1 };
+            let pool = JobPool::new(context, (limit, &Offer::default()), 16, vec![Handle::current()]);
+            assert_eq!(pool.permits.available_permits(), most as usize, "{slots} slots");
+        }
+    }
 }
