@@ -39,16 +39,35 @@ impl Counters {
 pub(crate) struct HostStats {
     system: Mutex<System>,
     started: Instant,
-    /// Directory of the spool, whose disk the statistics describe.
-    spool: PathBuf,
+    /// Reads the number of free bytes of the disk that holds the spool.
+    free_bytes: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// Latest result of `free_bytes`.
+    disk_available: AtomicU64,
 }
 
 impl HostStats {
+    /// Creates the statistics of a worker with this directory of the spool.
     pub(crate) fn new(spool: PathBuf) -> Result<Self, sysinfo::Error> {
-        Ok(Self { system: Mutex::new(System::new()?), started: Instant::now(), spool })
+        Self::of_disk(move || room(&spool).map_or(0, |room| room.free))
     }
 
-    /// Returns the statistics of a worker with the running `jobs`, with the memory of the machine.
+    fn of_disk(free_bytes: impl Fn() -> u64 + Send + Sync + 'static) -> Result<Self, sysinfo::Error> {
+        Ok(Self {
+            system: Mutex::new(System::new()?),
+            started: Instant::now(),
+            disk_available: AtomicU64::new(free_bytes()),
+            free_bytes: Box::new(free_bytes),
+        })
+    }
+
+    /// Reads the free space of the disk for the next statistics. A network file system may not
+    /// answer for a long time.
+    pub(crate) fn read_disk(&self) {
+        self.disk_available.store((self.free_bytes)(), Ordering::Relaxed);
+    }
+
+    /// Returns the statistics of a worker with the running `jobs`, with the memory of the machine
+    /// and the latest known space of the disk.
     pub(crate) fn take(&self, counters: &Counters, jobs: &[JobId]) -> Value {
         let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
         system.refresh_cpu_usage();
@@ -67,18 +86,17 @@ impl HostStats {
             "uptime_seconds": self.started.elapsed().as_secs(),
             "cpu_usage_percent": (f64::from(system.global_cpu_usage()) * 10.0).round() / 10.0,
             "memory_mb": system.used_memory() / (1024 * 1024),
-            "disk_available_gb": self.disk_available() / (1024 * 1024 * 1024),
+            "disk_available_gb": read(&self.disk_available) / (1024 * 1024 * 1024),
         })
-    }
-
-    fn disk_available(&self) -> u64 {
-        room(&self.spool).map_or(0, |room| room.free)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{
+        sync::{Mutex, mpsc},
+        time::Duration,
+    };
 
     use super::{Counters, HostStats};
 
@@ -98,5 +116,19 @@ mod tests {
         for field in ["uptime_seconds", "cpu_usage_percent", "memory_mb", "disk_available_gb"] {
             assert!(stats[field].is_number(), "{field}: {stats}");
         }
+    }
+
+    #[test]
+    fn statistics_have_the_last_known_space_of_a_disk_that_may_not_answer() {
+        let (disk, answers) = mpsc::channel::<u64>();
+        let answers = Mutex::new(answers);
+        disk.send(3 << 30).unwrap();
+        let stats = HostStats::of_disk(move || answers.lock().unwrap().try_recv().unwrap()).unwrap();
+        let free = || stats.take(&Counters::default(), &[])["disk_available_gb"].clone();
+        assert_eq!(free(), 3);
+        assert_eq!(free(), 3, "nothing reads the disk for it");
+        disk.send(2 << 30).unwrap();
+        stats.read_disk();
+        assert_eq!(free(), 2);
     }
 }

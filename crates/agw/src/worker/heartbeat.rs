@@ -9,7 +9,7 @@ use agenix_protocol::{
 };
 use tokio::{
     sync::{Notify, watch},
-    task::spawn_blocking,
+    task::{JoinHandle, spawn_blocking},
     time::{MissedTickBehavior, interval},
 };
 use tracing::{debug, warn};
@@ -17,6 +17,20 @@ use tracing::{debug, warn};
 use crate::{
     jobs::JobPool, report::registration::Registration, stats::HostStats, worker::challenge::PendingChallenges,
 };
+
+/// Work on the disk of the spool in the background. No heartbeat waits for it: agq would take the
+/// worker for dead while the disk does not answer.
+#[derive(Default)]
+struct DiskWork(Option<JoinHandle<()>>);
+
+impl DiskWork {
+    /// Starts `work`, unless earlier work has not ended.
+    fn start(&mut self, work: impl FnOnce() + Send + 'static) {
+        if self.0.as_ref().is_none_or(JoinHandle::is_finished) {
+            self.0 = Some(spawn_blocking(work));
+        }
+    }
+}
 
 /// Sends heartbeats until one fails: at the heartbeat interval, and whenever `wake` is notified.
 /// Carries out directives about jobs and capabilities. Passes all directives to `tell`, because
@@ -29,7 +43,7 @@ pub(crate) async fn run(
     tell: &watch::Sender<Directives>,
 ) -> ClientError {
     let mut reports = registration.reports.clone();
-    let mut challenges = PendingChallenges::default();
+    let (mut challenges, mut disk_work) = (PendingChallenges::default(), DiskWork::default());
     let mut beats = interval(registration.heartbeat_interval);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -37,9 +51,13 @@ pub(crate) async fn run(
             _ = beats.tick() => false,
             () = wake.notified() => true,
         };
+        let (looking, expiring) = (Arc::clone(host_stats), Arc::clone(pool));
+        disk_work.start(move || {
+            looking.read_disk();
+            expiring.expire_recent_output();
+        });
         let (jobs, next) = pool.running_jobs();
         let (looking, counting) = (Arc::clone(host_stats), Arc::clone(pool));
-        // A hanging disk delays only this heartbeat, not the protocol thread.
         let stats = spawn_blocking(move || looking.take(&counting.counters, &jobs).to_string()).await;
         let stats = stats.expect("collecting statistics does not panic");
         let directives = match reports.heartbeat(&registration.worker_id, stats).await {
@@ -51,7 +69,6 @@ pub(crate) async fn run(
             }
             Err(error) => return error,
         };
-        pool.expire_recent_output();
         pool.cancel(&directives.cancel, next);
         challenges.take(&directives.verify, &pool.context(), &reports);
         tell.send_replace(directives);
@@ -95,9 +112,35 @@ fn is_claim(job: &JobStatus, worker_id: &WorkerId, attempt: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    };
+
     use agenix_protocol::documents::{JobStatus, parse};
 
-    use super::is_claim;
+    use super::{DiskWork, is_claim};
+
+    #[tokio::test]
+    async fn work_on_a_disk_that_does_not_answer_is_neither_awaited_nor_started_again() {
+        let (disk, answers) = mpsc::channel::<()>();
+        let (mut disk_work, started) = (DiskWork::default(), Arc::<AtomicU32>::default());
+        disk_work.start(move || answers.recv().unwrap());
+        let count = || {
+            let started = Arc::clone(&started);
+            move || {
+                started.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        disk_work.start(count());
+        disk.send(()).unwrap();
+        disk_work.0.as_mut().unwrap().await.unwrap();
+        assert_eq!(started.load(Ordering::Relaxed), 0);
+        disk_work.start(count());
+        disk_work.0.as_mut().unwrap().await.unwrap();
+        assert_eq!(started.load(Ordering::Relaxed), 1);
+    }
 
     fn job(status: &str, attempt: u32, worker: &str) -> JobStatus {
         let json = format!(
