@@ -258,6 +258,22 @@ fn killed_supervisor_fails_its_job_and_the_next_job_gets_another_one() {
 }
 
 #[test]
+fn scratch_directories_that_a_cleaner_has_removed_are_created_again() {
+    let lab = Lab::new();
+    let (spool, removed) = (lab.path().join("spool"), lab.path().join("removed"));
+    let sandboxed =
+        Sandboxed::new(lab, &["--sandbox", "reader", "--spool-dir", &spool.display().to_string()]);
+    let check = |id: &str| {
+        let job = sandboxed.run(id, &[], "echo alive > file && read -r word < file && echo $word");
+        assert_eq!(job["task_results"][0]["stdout"], "alive\n", "{job}");
+    };
+    check("before");
+    // A removal would fail if a supervisor created its directory at the moment.
+    fs::rename(&spool, &removed).unwrap();
+    check("after");
+}
+
+#[test]
 fn stopped_supervisor_does_not_keep_a_cancelled_job() {
     let sandboxed = Sandboxed::reader();
     sandboxed.submit("a", &["sleep"], &json!([shell("sleep 1000")]));

@@ -31,12 +31,20 @@ const NOTHING: &str = "/dev/null";
 /// Maximum number of empty files in the pool.
 const MAX_FREE: usize = 64;
 
-/// Error of the spool itself. The spool belongs to the worker, so that no job causes the error.
+/// Error of the spool itself, or of the directory of the scratch directories. Both belong to the
+/// worker, so that no job causes the error.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot create files in {}: {error}", .directory.display())]
 pub(crate) struct SpoolError {
     directory: PathBuf,
     error: io::Error,
+}
+
+impl SpoolError {
+    /// Marks `error` as an error of the worker's `directory`.
+    pub(crate) fn of(directory: &Path, error: io::Error) -> io::Error {
+        io::Error::other(Self { directory: directory.to_owned(), error })
+    }
 }
 
 /// Directory of the spool files, and the pool of recycled files.
@@ -63,11 +71,6 @@ impl FilePool {
             }
             created => created,
         }
-    }
-
-    /// Marks `error` as an error of the spool.
-    fn failed(&self, error: io::Error) -> io::Error {
-        io::Error::other(SpoolError { directory: self.directory.clone(), error })
     }
 
     fn free(&self) -> MutexGuard<'_, Vec<File>> {
@@ -102,7 +105,8 @@ impl Spool {
     /// Returns an empty file, recycled or new. The error is a [`SpoolError`].
     pub(crate) fn file(&self) -> io::Result<SpoolFile> {
         let used = self.0.free().pop();
-        let file = used.map_or_else(|| self.0.create(), Ok).map_err(|error| self.0.failed(error))?;
+        let failed = |error| SpoolError::of(&self.0.directory, error);
+        let file = used.map_or_else(|| self.0.create(), Ok).map_err(failed)?;
         let (file, pool) = (Some(file), Some(Arc::clone(&self.0)));
         Ok(SpoolFile { file, pool, is_shared: AtomicBool::new(false), given: Mutex::default() })
     }

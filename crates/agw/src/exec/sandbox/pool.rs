@@ -91,7 +91,8 @@ impl SupervisorPool {
         all.into_iter().for_each(|supervisor| supervisor.end(end.saturating_duration_since(Instant::now())));
     }
 
-    /// Returns a waiting supervisor. Drops the supervisors that have ended.
+    /// Returns a waiting supervisor. Drops the supervisors that have ended, or whose scratch
+    /// directory is missing.
     fn idle(&self, profile: &Profile) -> Option<ReadySupervisor> {
         loop {
             let supervisor = self.waiting().idle.take(&profile.name)?;

@@ -56,7 +56,7 @@ impl ReadySupervisor {
         let pid = subreaper::start(|| Ok(command.spawn()?.id().cast_signed()))?;
         let control_group = settings.control_group.clone();
         let memory_events = control_group.as_ref().and_then(|group| MemoryEvents::of(group.path()));
-        let outer = OuterProcess { pid, has_ended: false, _scratch: scratch, control_group, hold: None };
+        let outer = OuterProcess { pid, has_ended: false, scratch, control_group, hold: None };
         let process = SupervisorProcess(Some(outer));
         // The end of the process has to close the connection.
         drop(command);
@@ -86,10 +86,11 @@ impl ReadySupervisor {
         self.process.0.as_ref()?.control_group.as_deref()
     }
 
-    /// Returns true if the supervisor waits for a job.
+    /// Returns true if the supervisor waits for a job, and still has its scratch directory.
     pub(super) fn is_idle(&self) -> bool {
         // A supervisor sends nothing between two jobs, so anything that arrives is its end.
-        self.replies.as_ref().is_some_and(|replies| !replies.is_readable())
+        let has_ended = self.replies.as_ref().is_none_or(Replies::is_readable);
+        !has_ended && self.process.0.as_ref().is_some_and(|process| process.scratch.exists())
     }
 
     /// Returns the number of tasks of the supervisor that the kernel has killed for lack of memory.
@@ -148,7 +149,7 @@ struct OuterProcess {
     pid: Pid,
     has_ended: bool,
     /// Scratch directory, which is removed when no process uses it.
-    _scratch: ScratchDirectory,
+    scratch: ScratchDirectory,
     /// Control group, which is removed with its processes.
     control_group: Option<Arc<ControlGroup>>,
     /// Guard of the resources of the job whose tasks the supervisor runs.
