@@ -42,6 +42,8 @@ pub(crate) struct ServiceSettings {
     pub(crate) share_terms: ShareTerms,
     /// Set if workers that fail far more often than others are quarantined.
     pub(crate) quarantine: bool,
+    /// Set if no worker will come that offers more than those that are registered.
+    pub(crate) has_fixed_workers: bool,
     pub(crate) brpop_reply: PopReply,
     pub(crate) auth_errors: AuthErrors,
 }

@@ -22,13 +22,20 @@ pub fn is_lack_of_memory(results: &[TaskResult]) -> bool {
 }
 
 /// Returns the needs of the next attempt of a job that lacked memory. `first` are the needs of its
-/// first attempt, `last` those of its last one. Returns `None` without a factor, without a quantity
-/// of memory, and at the maximum.
-pub fn raised(factor: Option<MemoryFactor>, first: &Needs, last: &Needs) -> Option<Needs> {
+/// first attempt, `last` those of its last one. `offered` is the most memory that a worker will
+/// ever offer, if that is known. Returns `None` without a factor, without a quantity of memory, and
+/// at the maximum.
+pub fn raised(
+    factor: Option<MemoryFactor>,
+    first: &Needs,
+    last: &Needs,
+    offered: Option<u64>,
+) -> Option<Needs> {
     let mut raised = last.clone();
     let resources = raised.resources.as_mut()?;
     let before = resources.get(MEMORY);
-    let next = factor?.times(before).next_multiple_of(UNIT).min(maximum(first)?);
+    let most = maximum(first)?.min(offered.unwrap_or(u64::MAX));
+    let next = factor?.times(before).next_multiple_of(UNIT).min(most);
     if before == 0 || next <= before {
         return None;
     }
@@ -83,7 +90,7 @@ mod tests {
     }
 
     fn raised(action: &Action, plan: &Plan, last: &Needs) -> Option<Needs> {
-        super::raised(factor(action, plan), &needs(action, plan), last)
+        super::raised(factor(action, plan), &needs(action, plan), last, None)
     }
 
     /// Returns the memory of each attempt, in mebibytes, until it stays the same.
@@ -110,6 +117,21 @@ mod tests {
         let most = MAX_MEMORY_BYTES >> 20;
         assert_eq!(of(r#"{"memory":"900T"}"#, "2"), [900 << 20, most]);
         assert_eq!(of(r#"{"memory":"1024T"}"#, "2"), [most]);
+    }
+
+    #[test]
+    fn memory_never_exceeds_a_known_offer() {
+        let (action, plan) = (action(SchedulingOptions::default()), plan(r#"{"memory":"600M"}"#, "2"));
+        let first = needs(&action, &plan);
+        let next = |last: &Needs, offered: u64| {
+            super::raised(factor(&action, &plan), &first, last, Some(offered << 20))
+        };
+        let memory = |needs: &Needs| needs.resources.as_ref().unwrap().get(MEMORY) >> 20;
+        let second = next(&first, 1000).unwrap();
+        assert_eq!((memory(&second), next(&second, 1000)), (1000, None));
+        assert_eq!(memory(&next(&first, 2000).unwrap()), 1200);
+        assert_eq!(next(&first, 600), None);
+        assert_eq!(next(&first, 0), None);
     }
 
     #[test]

@@ -55,6 +55,10 @@ pub(crate) struct Cli {
     /// Stop also when stdin ends: for a parent process that holds the other end, and may be killed
     #[arg(long, hide = true)]
     end_with_stdin: bool,
+    /// Let a retry want no more memory than a registered worker offers, because no other worker
+    /// will come
+    #[arg(long, hide = true)]
+    fixed_workers: bool,
     #[command(flatten)]
     options: Options,
 }
@@ -126,7 +130,7 @@ impl Cli {
             audit_log: options.audit_log.clone(),
             policy: options.policy.clone(),
             opening: options.opening(),
-            settings: options.settings()?,
+            settings: ServiceSettings { has_fixed_workers: self.fixed_workers, ..options.settings()? },
             keys,
             key_source,
             random_key,

@@ -55,6 +55,7 @@ impl Options {
             keep_blob_bytes: self.keep_blob_bytes.unwrap_or_default(),
             share_terms: self.share_terms()?,
             quarantine: !self.no_quarantine.unwrap_or_default(),
+            has_fixed_workers: false,
             brpop_reply: self.brpop_reply.unwrap_or_default(),
             auth_errors: self.auth_errors.unwrap_or_default(),
         })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agenix_protocol::{
-    documents::{CapturedOutput, JobStatus, JobUpdate, Status, TaskResult},
+    documents::{self, CapturedOutput, JobStatus, JobUpdate, MEMORY, Status, TaskResult, WorkerRegistration},
     ids::{JobId, WorkerId},
 };
 use agenix_rules::{
@@ -72,7 +72,19 @@ async fn needs_with_more_memory(app: &AppState, job_id: &JobId) -> Result<Option
     let Some(plan) = app.store.plan(&job.plan_id).await? else { return Ok(None) };
     let Ok(plan) = app.plans.read(&plan.json) else { return Ok(None) };
     let (factor, first) = (memory_retry::factor(&action, &plan), action_bounds::needs(&action, &plan));
-    Ok(memory_retry::raised(factor, &first, &needs).map(Box::new))
+    let offered = if app.settings.has_fixed_workers { Some(offered_memory(app).await?) } else { None };
+    Ok(memory_retry::raised(factor, &first, &needs, offered).map(Box::new))
+}
+
+/// Returns the most memory that a registered worker offers.
+async fn offered_memory(app: &AppState) -> Result<u64> {
+    let mut most = 0;
+    for worker in app.store.worker_records().await? {
+        let text = app.store.registration(&worker.worker_id).await?;
+        let registration = text.and_then(|text| documents::parse::<WorkerRegistration>(text.as_bytes()).ok());
+        most = most.max(registration.map_or(0, |registration| registration.resources.get(MEMORY)));
+    }
+    Ok(most)
 }
 
 /// Returns the results of a report, with the blobs that they name.
@@ -214,7 +226,7 @@ fn read_results(results: &str) -> Vec<TaskResult> {
 mod tests {
     use agenix_protocol::{
         blob::OutputStream,
-        documents::{JobUpdate, Status, parse},
+        documents::{JobUpdate, MEMORY, Status, parse},
         ids::JobId,
         request::UploadKey,
     };
@@ -236,9 +248,9 @@ mod tests {
         Caller::new(format!("connection:{number}").into(), number, "test", None)
     }
 
-    /// Submits a job, and claims it in the name of the connection.
-    async fn claimed(app: &AppState, caller: &Caller) -> JobId {
-        plans::submit(app, Submitter::NOBODY, PLAN).await.unwrap();
+    /// Submits a job of `plan`, and claims it in the name of the caller.
+    async fn claimed(app: &AppState, caller: &Caller, plan: &[u8]) -> JobId {
+        plans::submit(app, Submitter::NOBODY, plan).await.unwrap();
         action_submission::submit(app, Submitter::NOBODY, parse(ACTION).unwrap()).await.unwrap();
         let claimed = claims::claim(app, caller, &["ready".parse().unwrap()], None, 1).await.unwrap();
         let [claim] = claimed.try_into().ok().unwrap();
@@ -256,7 +268,7 @@ mod tests {
         let app = without_tasks(dir.path(), |_| {});
         let (registering, claiming) = (connection(1), connection(2));
         workers::register(&app, &registering, parse(WORKER).unwrap()).await.unwrap();
-        let job_id = claimed(&app, &claiming).await;
+        let job_id = claimed(&app, &claiming, PLAN).await;
         let refused = report(&app, &connection(3), &job_id, START).await.unwrap_err().line();
         assert_eq!(refused, "ERR Worker w cannot update job claimed by connection:2");
         report(&app, &claiming, &job_id, START).await.unwrap();
@@ -276,5 +288,28 @@ mod tests {
         }
         let job = lookup::job_record(&app, &job_id).await.unwrap();
         assert_eq!((job.status(), job.holder.as_deref()), (Status::Completed, Some("connection:2")));
+    }
+
+    /// Returns the memory of the second attempt, in mebibytes, if the only worker offers 1000M.
+    async fn memory_of_retry(has_fixed_workers: bool) -> u64 {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |settings| settings.has_fixed_workers = has_fixed_workers);
+        let worker = Caller { registered: Some("w".parse().unwrap()), ..connection(1) };
+        let registration = br#"{"worker_id":"w","capabilities":["sort"],"resources":{"memory":"1000M"}}"#;
+        workers::register(&app, &worker, parse(registration).unwrap()).await.unwrap();
+        let plan = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}],"max_retries":2,
+            "requires":{"resources":{"memory":"600M"}},"retry_memory_factor":2}"#;
+        let job_id = claimed(&app, &worker, plan).await;
+        let update: JobUpdate = parse(br#"{"status":"failed","attempt":1}"#).unwrap();
+        let results = r#"[{"task_number":1,"exit_code":137,"signal":9,"out_of_memory":true}]"#;
+        super::report(&app, &worker, &job_id, update, Some(results.into())).await.unwrap();
+        let job = lookup::job(&app, &job_id).await.unwrap();
+        job.needs.resources.unwrap().get(MEMORY) >> 20
+    }
+
+    #[tokio::test]
+    async fn retry_wants_no_more_memory_than_the_last_workers_offer() {
+        assert_eq!(memory_of_retry(false).await, 1200, "a larger worker may come");
+        assert_eq!(memory_of_retry(true).await, 1000);
     }
 }

@@ -47,7 +47,8 @@ impl EmbeddedCluster {
         let key = new_key();
         let socket = dir.path().join("agq");
         let mut agq = command("agq", &key)?;
-        agq.args(["--end-with-stdin", "--no-tcp", "--http", "off", "--durability", "interval", "--socket"]);
+        agq.args(["--end-with-stdin", "--fixed-workers", "--no-tcp", "--http", "off"]);
+        agq.args(["--durability", "interval", "--socket"]);
         agq.arg(&socket).arg("--data-dir").arg(dir.path().join("data")).stdout(Stdio::piped());
         agq.arg("--keep-ended-count").arg(kept.to_string());
         let mut agq = ManagedProcess::start("agq", &mut agq, dir.path(), OWN)?;
