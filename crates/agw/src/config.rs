@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use serde_json::{Map, Value};
 
-use crate::resources::{self, DeclaredResource};
+use crate::resources::{DeclaredResource, ResourceList, parse_all};
 
 /// Tag with the public key that signs provenance.
 pub(crate) const PROVENANCE_KEY: &str = "provenance-key";
@@ -85,9 +85,8 @@ pub(crate) struct Config {
     /// indices or UUIDs of GPUs, or any other name, as licences=3; 0 withdraws a resource. May be
     /// given several times, or with blanks between [default: the CPUs, the memory and the GPUs of
     /// this machine]
-    #[arg(long = "resource", env = "AGW_RESOURCES", value_name = "NAME=AMOUNT", value_delimiter = ' ',
-        value_parser = resources::parse)]
-    pub(crate) resources: Vec<DeclaredResource>,
+    #[arg(long = "resource", env = "AGW_RESOURCES", value_name = "NAME=AMOUNT", value_parser = parse_all)]
+    resources: Vec<ResourceList>,
     /// Maximum number of jobs to claim ahead for each slot, 0 to 100. The worker claims one ahead
     /// while jobs take less than 200 ms on average, and as many as take 40 ms together while jobs
     /// are shorter. 0 claims only jobs that can start at once
@@ -209,6 +208,11 @@ impl Config {
         self.spool_dir.clone().unwrap_or_else(agenix_cli::temp_dir)
     }
 
+    /// Returns the resources that the owner of the worker declares.
+    pub(crate) fn declared_resources(&self) -> Vec<DeclaredResource> {
+        self.resources.iter().flat_map(|list| list.0.clone()).collect()
+    }
+
     /// Returns true if the user gave the worker its id. Any other id may be replaced.
     pub(crate) fn has_own_id(&self) -> bool {
         self.worker_id.is_some()
@@ -305,6 +309,17 @@ mod tests {
             assert!(read(&args).unwrap_err().contains("a member of the list is empty"), "{args:?}");
         }
         assert!(member("\t").is_err() && queue("a b").is_err());
+    }
+
+    #[test]
+    fn resources_may_have_any_blanks_between() {
+        let declared = |args: &[&str]| read(args).unwrap().config.declared_resources();
+        let two = declared(&["--resource", "cpus=2", "--resource", "licences=3"]);
+        assert_eq!(two.len(), 2);
+        for text in ["cpus=2 licences=3", " cpus=2  licences=3 ", "cpus=2\n\tlicences=3\n"] {
+            assert_eq!(declared(&["--resource", text]), two, "{text:?}");
+        }
+        assert!(read(&["--resource", " "]).unwrap_err().contains("write NAME=AMOUNT"));
     }
 
     #[test]

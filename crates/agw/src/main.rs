@@ -316,7 +316,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let (allowed, has_paths) = (config.tools.clone(), config.has_paths());
     let search = CapabilitySearch { path, allowed, has_paths, sandboxes: sandboxes.clone() };
     registration.sandbox = sandboxes.as_ref().map(|sandboxes| sandboxes.registration());
-    let offer = Offer::of(&config.resources, &MachineResources::examine())?;
+    let offer = Offer::of(&config.declared_resources(), &MachineResources::examine())?;
     let of_sandboxes = sandboxes.as_ref().map(|sandboxes| sandboxes.memory_bounds());
     let memory_bounds = of_sandboxes.unwrap_or_else(|| MemoryBounds::claim(&offer));
     let context = ExecContext {

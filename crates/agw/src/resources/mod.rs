@@ -6,4 +6,4 @@ mod offer;
 
 pub(crate) use gpus::{AFTER_ROCR, CUDA_VISIBLE, GpuVariables, ROCR_VISIBLE};
 pub(crate) use machine::MachineResources;
-pub(crate) use offer::{DeclaredResource, Offer, parse};
+pub(crate) use offer::{DeclaredResource, Offer, ResourceList, parse_all};

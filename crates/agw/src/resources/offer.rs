@@ -10,6 +10,7 @@ use super::{GpuVariables, MachineResources};
 
 /// Maximum number of GPUs of a worker, each of which has an entry in memory.
 const MAX_GPUS: u64 = 10_000;
+const FORM: &str = "write NAME=AMOUNT, as cpus=3.5, memory=16G, gpus=0,1 or licences=3";
 
 /// Resource that the owner of the worker declares with `--resource`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +21,10 @@ pub(crate) struct DeclaredResource {
     gpus: Option<Vec<String>>,
 }
 
+/// Resources of one `--resource`, or of the variable that replaces the option.
+#[derive(Debug, Clone)]
+pub(crate) struct ResourceList(pub(crate) Vec<DeclaredResource>);
+
 /// Resources that the worker offers to jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Offer {
@@ -29,11 +34,15 @@ pub(crate) struct Offer {
     pub(crate) gpu_variables: GpuVariables,
 }
 
+/// Parses resources with blanks or line breaks between.
+pub(crate) fn parse_all(text: &str) -> Result<ResourceList, String> {
+    let all: Vec<_> = text.split_ascii_whitespace().map(parse).collect::<Result<_, _>>()?;
+    if all.is_empty() { Err(FORM.into()) } else { Ok(ResourceList(all)) }
+}
+
 /// Parses `NAME=AMOUNT`, or `gpus=0,1` with indices or UUIDs. A list of one GPU ends with a comma.
-pub(crate) fn parse(text: &str) -> Result<DeclaredResource, String> {
-    let Some((name, value)) = text.split_once('=') else {
-        return Err("write NAME=AMOUNT, as cpus=3.5, memory=16G, gpus=0,1 or licences=3".into());
-    };
+fn parse(text: &str) -> Result<DeclaredResource, String> {
+    let Some((name, value)) = text.split_once('=') else { return Err(FORM.into()) };
     let is_list = value.contains(',') || value.starts_with("GPU-") || value.starts_with("MIG-");
     if name != GPUS || !is_list {
         let amount = parse_amount(name, value).map_err(|error| error.to_string())?;
