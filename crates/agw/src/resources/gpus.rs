@@ -69,13 +69,26 @@ fn names(root: &Path, directory: &str) -> Vec<String> {
 }
 
 /// Returns the GPUs of a list of indices and UUIDs. As in CUDA, the first wrong entry ends the
-/// list.
+/// list. A GPU that the list has twice is one GPU.
 fn visible(shown: &str, count: usize) -> Vec<String> {
     let is_right = |id: &&str| match id.parse::<usize>() {
         Ok(index) => is_number(id) && index < count,
         Err(_) => id.starts_with("GPU-") || id.starts_with("MIG-"),
     };
-    shown.split(',').map(str::trim).take_while(is_right).map(str::to_owned).collect()
+    let mut gpus: Vec<String> = Vec::new();
+    for id in shown.split(',').map(str::trim).take_while(is_right) {
+        let id = normalized(id);
+        if !gpus.contains(&id) {
+            gpus.push(id);
+        }
+    }
+    gpus
+}
+
+/// Returns the usual form of an index or a UUID: the index 00 is the index 0.
+pub(super) fn normalized(id: &str) -> String {
+    let index = id.parse::<usize>().ok().filter(|_| is_number(id));
+    index.map_or_else(|| id.to_owned(), |index| index.to_string())
 }
 
 fn is_number(text: &str) -> bool {
@@ -142,6 +155,8 @@ mod tests {
             ("GPU-8932f937,1", &["GPU-8932f937", "1"]),
             ("MIG-GPU-1/0/0", &["MIG-GPU-1/0/0"]),
             ("+1", &[]),
+            ("1,0,1,00", &["1", "0"]),
+            ("GPU-8932f937,GPU-8932f937", &["GPU-8932f937"]),
         ] {
             assert_eq!(visible(shown, 2), gpus, "{shown}");
         }

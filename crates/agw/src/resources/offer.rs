@@ -6,7 +6,7 @@ use agenix_protocol::documents::{
 };
 use anyhow::{Context, bail};
 
-use super::{GpuVariables, MachineResources};
+use super::{GpuVariables, MachineResources, gpus::normalized};
 
 /// Maximum number of GPUs of a worker, each of which has an entry in memory.
 const MAX_GPUS: u64 = 10_000;
@@ -52,7 +52,7 @@ fn parse(text: &str) -> Result<DeclaredResource, String> {
         return Ok(DeclaredResource { name: name.to_owned(), amount, gpus: None });
     }
     let list = value.strip_suffix(',').unwrap_or(value).split(',');
-    let gpus: Vec<String> = list.map(|id| id.trim().to_owned()).collect();
+    let gpus: Vec<String> = list.map(|id| normalized(id.trim())).collect();
     if let Some(wrong) = gpus.iter().find(|id| !is_gpu(id)) {
         return Err(format!("'{wrong}' is not the index or the UUID of a GPU"));
     }
@@ -157,6 +157,8 @@ mod tests {
             ("gpus=,", "'' is not the index"),
             ("gpus=10001", "at most 10000 GPUs"),
             ("gpus=0,1,0", "it has the GPU '0' twice"),
+            ("gpus=0,00", "it has the GPU '0' twice"),
+            ("gpus=0,+1", "'+1' is not the index"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");
