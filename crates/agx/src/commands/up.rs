@@ -115,7 +115,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ConnectionArgs, output: OutputFor
     let mut of_agw = worker(&agq, &key_file, None, args.jobs);
     of_agw.extend(options_of_agw);
     of_agw.extend(args.resources.options());
-    of_agw.extend(["--worker-id".into(), format!("local-{}", std::process::id())]);
+    of_agw.extend(["--worker-id".into(), worker_id(std::process::id(), uuid::Uuid::new_v4())]);
     let spec = SupervisorSpec { services: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
     let (line, logs) = supervisor::start(hold, &dir, &spec)?;
     let profile = ServerProfile { session_key_file: Some(key_file.into()), ..ServerProfile::new(&agq) };
@@ -160,6 +160,12 @@ pub(crate) async fn up(args: &UpArgs, server: &ConnectionArgs, output: OutputFor
             dir.display()
         )
     })
+}
+
+/// Returns the id of the worker. Containers may have equal process ids and share a database.
+fn worker_id(pid: u32, random: uuid::Uuid) -> String {
+    let random = random.simple().to_string();
+    format!("local-{pid}-{}", &random[..5])
 }
 
 fn sandbox_text(args: &WorkerSandboxArgs) -> String {
@@ -282,7 +288,14 @@ fn help_for_nothing(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::help_for_nothing;
+    use super::{WorkerId, help_for_nothing, worker_id};
+
+    #[test]
+    fn workers_of_processes_with_equal_ids_have_different_names() {
+        let [one, other] = [1_u128 << 120, 2 << 120].map(uuid::Uuid::from_u128).map(|id| worker_id(7, id));
+        assert!(one != other && one.starts_with("local-7-"), "{one} {other}");
+        assert!(one.parse::<WorkerId>().is_ok());
+    }
 
     #[test]
     fn down_names_the_command_that_starts_what_it_ends() {
