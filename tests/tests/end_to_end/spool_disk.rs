@@ -1,11 +1,13 @@
-//! A worker whose spool is a small disk, or a directory that cannot be used.
+//! A worker whose spool is a small disk, or a directory that cannot be used, and a map on a small
+//! disk.
 
 use std::{
     fs::{self, File},
+    path::Path,
     process::{Command, Stdio},
 };
 
-use e2e::{Agq, Agw, Lab, eventually};
+use e2e::{Agq, Agw, Lab, Ran, eventually};
 use rustix::process::geteuid;
 
 use crate::{
@@ -13,26 +15,31 @@ use crate::{
     support::{ended, plan},
 };
 
-/// Starts a worker whose spool is a disk of 64 MiB.
-fn worker_with_small_spool(lab: &Lab, agq: &Agq) -> Agw {
-    let (spool, agw) = (lab.path().join("spool"), lab.command("agw"));
-    fs::create_dir(&spool).unwrap();
+/// Returns a command that runs `command` with a disk of 64 MiB at the new directory `disk`.
+fn with_small_disk(lab: &Lab, disk: &Path, command: &Command) -> Command {
+    fs::create_dir(disk).unwrap();
     let mut unshare = Command::new("unshare");
-    for (name, value) in agw.get_envs() {
+    for (name, value) in command.get_envs() {
         match value {
             Some(value) => unshare.env(name, value),
             None => unshare.env_remove(name),
         };
     }
-    unshare.env("AGQ_ADDR", agq.address()).env("AGW_SPOOL_DIR", &spool);
     unshare.current_dir(lab.path()).stdin(Stdio::null());
     if !geteuid().is_root() {
         unshare.args(["--user", "--map-root-user"]);
     }
-    let script = "mount -t tmpfs -o size=64m none \"$AGW_SPOOL_DIR\" && exec \"$0\" \"$@\"";
-    unshare.args(["--mount", "sh", "-c", script]).arg(agw.get_program());
-    unshare.args(["--max-concurrent-jobs", "2"]);
-    lab.agw_by("w1", unshare)
+    let script = "mount -t tmpfs -o size=64m none \"$0\" && exec \"$@\"";
+    unshare.args(["--mount", "sh", "-c", script]).arg(disk);
+    unshare.arg(command.get_program()).args(command.get_args());
+    unshare
+}
+
+/// Starts a worker whose spool is a disk of 64 MiB.
+fn worker_with_small_spool(lab: &Lab, agq: &Agq) -> Agw {
+    let (spool, mut agw) = (lab.path().join("spool"), lab.command("agw"));
+    agw.env("AGQ_ADDR", agq.address()).env("AGW_SPOOL_DIR", &spool).args(["--max-concurrent-jobs", "2"]);
+    lab.agw_by("w1", with_small_disk(lab, &spool, &agw))
 }
 
 fn run(lab: &Lab, agq: &Agq, args: &[&str]) -> Command {
@@ -63,6 +70,17 @@ fn input_that_is_larger_than_the_disk_of_the_spool_fails_its_job_alone() {
     fs::write(go, "").unwrap();
     let (code, out, err) = other.end();
     assert_eq!((code, out.as_str()), (0, "ended\n"), "{err}");
+}
+
+#[test]
+fn map_on_a_small_disk_returns_an_output_that_fits() {
+    let lab = Lab::on_files();
+    let disk = lab.path().join("tmp");
+    let mut map = lab.command("agx");
+    map.env("TMPDIR", &disk).env_remove("AGQ_SESSION_KEY");
+    map.args(["map", "--", "seq", "{}", ":::", "100000"]);
+    let ran = Ran::from(with_small_disk(&lab, &disk, &map).output().unwrap()).expect(0);
+    assert_eq!(ran.out.lines().count(), 100_000);
 }
 
 #[test]

@@ -20,8 +20,11 @@ use rustix::fs::{AtFlags, CWD, linkat};
 use super::{BlobError, BlobFile, BlobFuture, BlobStorage, ListedFile};
 use crate::synced_directory;
 
-/// Bytes that must stay free on the disk of the directory, because a database may lie beside it.
-const RESERVE_BYTES: u64 = 64 << 20;
+/// Maximum number of bytes that stay free on the disk, because a database may lie beside the files.
+const MAX_RESERVE_BYTES: u64 = 64 << 20;
+
+/// The same for files that may be lost anyway.
+const MAX_UNSAFE_RESERVE_BYTES: u64 = 1 << 20;
 
 /// Number of bytes of an upload after which it is synced.
 const SYNC_BYTES: u64 = 64 << 20;
@@ -35,6 +38,8 @@ pub(crate) struct BlobDirectory {
     root: PathBuf,
     /// False if files are published before they are synced, and the system writes them back later.
     has_syncs: bool,
+    /// Maximum number of bytes that stay free on the disk.
+    max_reserve: u64,
 }
 
 impl BlobDirectory {
@@ -52,12 +57,17 @@ impl BlobDirectory {
 
     /// Returns a directory that may be missing.
     pub(crate) fn at(root: &Path) -> Self {
-        Self { root: root.to_owned(), has_syncs: true }
+        Self { root: root.to_owned(), has_syncs: true, max_reserve: MAX_RESERVE_BYTES }
     }
 
     /// Returns a directory whose files may be lost when the power fails.
     pub(crate) fn without_syncs(self) -> Self {
         Self { has_syncs: false, ..self }
+    }
+
+    /// Returns a directory that may fill its disk almost completely.
+    pub(crate) fn with_small_reserve(self) -> Self {
+        Self { max_reserve: MAX_UNSAFE_RESERVE_BYTES, ..self }
     }
 
     /// Returns the path of the file of an upload.
@@ -77,13 +87,21 @@ impl BlobDirectory {
         self.part(file.hash.0[0]).join(file.to_string())
     }
 
-    fn write_now(&self, upload: &str, offset: u64, data: &[u8]) -> Result<(), BlobError> {
+    /// Fails if `added` bytes do not leave the reserve free.
+    fn check_room(&self, added: u64) -> Result<(), BlobError> {
         let disk = rustix::fs::statvfs(&self.root).map_err(io::Error::from)?;
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        if free < RESERVE_BYTES + data.len() as u64 {
-            let why = format!("the disk of {} has only {free} bytes left", self.root.display());
+        let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+        let (free, reserve) = (bytes(disk.f_bavail), reserve_on(bytes(disk.f_blocks), self.max_reserve));
+        if free < reserve.saturating_add(added) {
+            let shown = self.root.display();
+            let why = format!("the disk of {shown} has only {free} bytes left, of which {reserve} stay free");
             return Err(BlobError::Failed(why));
         }
+        Ok(())
+    }
+
+    fn write_now(&self, upload: &str, offset: u64, data: &[u8]) -> Result<(), BlobError> {
+        self.check_room(data.len() as u64)?;
         let path = self.upload_path(upload);
         let file = OpenOptions::new().write(true).create(offset == 0).truncate(offset == 0).open(path)?;
         file.write_all_at(data, offset)?;
@@ -142,6 +160,12 @@ impl BlobDirectory {
         };
         ranges.iter().map(read).collect()
     }
+}
+
+/// Returns the number of bytes that stay free on a disk of `total` bytes: at most a tenth of it, so
+/// that a small disk can be used.
+fn reserve_on(total: u64, most: u64) -> u64 {
+    most.min(total / 10)
 }
 
 fn remove_if_there(path: &Path) -> Result<(), BlobError> {
@@ -231,7 +255,17 @@ mod tests {
 
     use bytes::Bytes;
 
-    use super::{BlobDirectory, BlobError, BlobStorage, SYNC_BYTES};
+    use super::{
+        BlobDirectory, BlobError, BlobStorage, MAX_RESERVE_BYTES, MAX_UNSAFE_RESERVE_BYTES, SYNC_BYTES,
+        reserve_on,
+    };
+
+    #[test]
+    fn reserve_is_at_most_a_tenth_of_the_disk() {
+        assert_eq!(reserve_on(1 << 40, MAX_RESERVE_BYTES), 64 << 20);
+        assert_eq!(reserve_on(1 << 40, MAX_UNSAFE_RESERVE_BYTES), 1 << 20);
+        assert_eq!(reserve_on(50_000_000, MAX_RESERVE_BYTES), 5_000_000);
+    }
 
     #[tokio::test]
     async fn write_of_an_upload_distinguishes_a_failed_sync() {

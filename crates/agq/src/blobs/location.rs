@@ -57,8 +57,8 @@ impl BlobLocation {
     }
 
     /// Opens the storage for a server. Uploads to a bucket wait in the directory `staging`. Files
-    /// in a directory are synced, unless `durability` is an interval. Fails if the storage cannot
-    /// be used, but not if a bucket cannot be reached.
+    /// in a directory are synced, unless `durability` is an interval, and then may fill the disk.
+    /// Fails if the storage cannot be used, but not if a bucket cannot be reached.
     pub(crate) async fn open(
         &self,
         staging: &Path,
@@ -69,7 +69,7 @@ impl BlobLocation {
             Self::Directory(directory) => {
                 let directory = BlobDirectory::open(directory)?;
                 Ok(Some(Arc::new(match durability {
-                    Durability::Interval => directory.without_syncs(),
+                    Durability::Interval => directory.without_syncs().with_small_reserve(),
                     Durability::Always | Durability::Promised => directory,
                 })))
             }
