@@ -308,8 +308,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
         registration.tags.extend(secrets.tags().map(|tag| (tag, true.into())));
     }
     task_environment::withhold(withheld.into_iter());
-    let sandboxes = Sandboxes::prepare(settings, (&config.spool_dir(), open_file_limit.slots))?;
-    let sandboxes = sandboxes.map(Arc::new);
+    let sandboxes = Sandboxes::prepare(settings, (&config.spool_dir(), open_file_limit.slots))?.map(Arc::new);
     if let Some(profile) = admission.profile() {
         check_profile(profile, sandboxes.as_deref())?;
     }
@@ -324,6 +323,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
         plans: PlanCache::default(),
         spool,
         kept_bytes: config.kept_bytes,
+        gives_up_outputs: config.give_up_outputs,
         kill_grace: Duration::from_secs(config.kill_grace),
         files: Arc::new(Semaphore::new(open_file_limit.job_files as usize)),
         most_files: open_file_limit.job_files,

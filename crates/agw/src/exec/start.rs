@@ -43,6 +43,8 @@ pub(crate) struct ExecContext {
     pub(crate) spool: Spool,
     /// Maximum number of bytes of a stream that are kept for the result.
     pub(crate) kept_bytes: usize,
+    /// True if an output that agq cannot store for minutes is given up.
+    pub(crate) gives_up_outputs: bool,
     /// Time between SIGTERM and SIGKILL.
     pub(crate) kill_grace: Duration,
     pub(crate) quota: Quota,
@@ -93,6 +95,7 @@ impl ExecContext {
             plans: PlanCache::default(),
             spool: Spool::new(spool),
             kept_bytes: 1 << 16,
+            gives_up_outputs: false,
             kill_grace: Duration::from_secs(1),
             quota: Quota { of_job: u64::MAX, reserve: 0, of_budget: None },
             unwritten_inputs: UnwrittenInputs::default(),

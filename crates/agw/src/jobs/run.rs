@@ -62,6 +62,7 @@ impl JobPool {
         let task = thread.spawn({
             let (pool, cancel, live_output) = (Arc::clone(self), cancel.clone(), Arc::clone(&live_output));
             let reporter = JobReporter::new(self.reporter.subscribe(), Arc::clone(&self.lost));
+            let reporter = reporter.giving_up_outputs(self.context().gives_up_outputs);
             let slot = SlotGuard { pool: Arc::clone(self), number: slot, took: None };
             let run = Box::new(RunGuard { pool: Arc::downgrade(self), number, permit: Some(permit) });
             async move {

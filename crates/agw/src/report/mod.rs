@@ -7,4 +7,5 @@ pub(crate) mod link;
 pub(crate) mod queue;
 pub(crate) mod registration;
 pub(crate) mod reporter;
+mod storage_failures;
 pub(crate) mod upload;

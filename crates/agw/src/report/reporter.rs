@@ -21,6 +21,7 @@ use crate::{
     report::{
         end_report::{EndReport, ReportReaction, Reported, is_not_ours},
         link::ReportLink,
+        storage_failures::StorageFailures,
         upload::{Uploaded, upload},
     },
 };
@@ -40,13 +41,20 @@ pub(crate) type StartReport = JoinHandle<Result<(), ClientError>>;
 pub(crate) struct JobReporter {
     current: watch::Receiver<Option<ReportLink>>,
     lost: Arc<Notify>,
+    /// True if an output that agq cannot store for minutes is given up.
+    gives_up_outputs: bool,
 }
 
 impl JobReporter {
     /// Creates a reporter for the connection in `current`. The reporter notifies `lost` when the
     /// connection is dead, because without a claim in flight only the next heartbeat would notice.
     pub(crate) fn new(current: watch::Receiver<Option<ReportLink>>, lost: Arc<Notify>) -> Self {
-        Self { current, lost }
+        Self { current, lost, gives_up_outputs: false }
+    }
+
+    /// Returns a reporter that gives up outputs which agq cannot store for minutes, if it is to.
+    pub(crate) fn giving_up_outputs(self, gives_up_outputs: bool) -> Self {
+        Self { gives_up_outputs, ..self }
     }
 
     /// Reports the end of a job, and repeats the report until agq has accepted or refused it.
@@ -94,7 +102,8 @@ impl JobReporter {
             let (task_number, stream) = (output.task_number, output.stream);
             let attempt = update.attempt.unwrap_or_default();
             let key = UploadKey { job_id: job_id.clone(), attempt, task_number, stream };
-            match upload(&key, output, &mut self.current).await {
+            let failures = StorageFailures::new(self.gives_up_outputs);
+            match upload(&key, output, &mut self.current, failures).await {
                 Uploaded::Blob(hash) => blobs.push((task_number, stream, output.length, hash)),
                 Uploaded::Refused => {}
                 Uploaded::NotOurs => return false,

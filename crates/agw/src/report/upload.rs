@@ -24,7 +24,10 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use crate::{exec::live_output::LargeOutput, report::link::ReportLink};
+use crate::{
+    exec::live_output::LargeOutput,
+    report::{link::ReportLink, storage_failures::StorageFailures},
+};
 
 const CHUNK_BYTES: u64 = 1024 * 1024;
 /// Pause before agq is asked again after an error of its storage, and after a lost connection.
@@ -94,11 +97,13 @@ impl Reaction {
     }
 }
 
-/// Uploads one stream, and repeats the upload until agq has stored or refused it.
-pub(crate) async fn upload(
+/// Uploads one stream, and repeats the upload until agq has stored or refused it, or until
+/// `failures` are too many.
+pub(super) async fn upload(
     key: &UploadKey,
     output: &LargeOutput,
     current: &mut watch::Receiver<Option<ReportLink>>,
+    mut failures: StorageFailures,
 ) -> Uploaded {
     let (job_id, mut refused) = (&key.job_id, 0);
     loop {
@@ -109,7 +114,7 @@ pub(crate) async fn upload(
             }
             continue;
         };
-        let error = match send(key, output, &link).await {
+        let error = match send(key, output, &link, &mut failures).await {
             Ok(hash) => return Uploaded::Blob(hash),
             Err(error) => error,
         };
@@ -120,6 +125,10 @@ pub(crate) async fn upload(
             }
             Reaction::GiveUp => {
                 warn!(%job_id, %error, "agq does not store the whole output; the result keeps its first bytes");
+                return Uploaded::Refused;
+            }
+            Reaction::Repeat if failures.are_too_many() => {
+                warn!(%job_id, %error, "agq has had no room for the whole output for minutes; the result keeps its first bytes");
                 return Uploaded::Refused;
             }
             Reaction::Refused if refused == MAX_REFUSED => return Uploaded::Refused,
@@ -133,9 +142,14 @@ pub(crate) async fn upload(
 }
 
 /// Sends a stream from its beginning to its end.
-async fn send(key: &UploadKey, output: &LargeOutput, link: &ReportLink) -> Result<BlobHash, ClientError> {
+async fn send(
+    key: &UploadKey,
+    output: &LargeOutput,
+    link: &ReportLink,
+    failures: &mut StorageFailures,
+) -> Result<BlobHash, ClientError> {
     let mut transfer = link.transfer().await?;
-    let sent = send_on(&mut transfer.connection, key, output).await?;
+    let sent = send_on(&mut transfer.connection, key, output, failures).await?;
     link.give_back(transfer);
     Ok(sent)
 }
@@ -144,22 +158,24 @@ async fn send_on(
     connection: &mut Connection,
     key: &UploadKey,
     output: &LargeOutput,
+    failures: &mut StorageFailures,
 ) -> Result<BlobHash, ClientError> {
     if connection.is_local() {
-        match hand_over(connection, key, output).await {
+        match hand_over(connection, key, output, failures).await {
             Err(error) if needs_bytes(&error) => {
                 debug!(job_id = %key.job_id, %error, "agq gets the bytes of the output instead of its file");
             }
             done => return done,
         }
     }
-    send_bytes(connection, key, output).await
+    send_bytes(connection, key, output, failures).await
 }
 
 async fn send_bytes(
     connection: &mut Connection,
     key: &UploadKey,
     output: &LargeOutput,
+    failures: &mut StorageFailures,
 ) -> Result<BlobHash, ClientError> {
     let (mut hash, mut offset) = (BlobHasher::default(), 0);
     let mut next = Some(read(output, offset, hash).await?);
@@ -169,12 +185,12 @@ async fn send_bytes(
         let reading = async {
             if end < output.length { read(output, end, with_chunk.clone()).await.map(Some) } else { Ok(None) }
         };
-        let (written, read) = tokio::join!(write(connection, key, offset, chunk), reading);
+        let (written, read) = tokio::join!(write(connection, key, (offset, chunk), failures), reading);
         written?;
         (next, hash, offset) = (read?, with_chunk, end);
         if next.is_none() {
             let hash = hash.finish();
-            commit(connection, key, output.length, hash).await?;
+            commit(connection, key, (output.length, hash), failures).await?;
             return Ok(hash);
         }
     }
@@ -187,6 +203,7 @@ async fn hand_over(
     connection: &mut Connection,
     key: &UploadKey,
     output: &LargeOutput,
+    failures: &mut StorageFailures,
 ) -> Result<BlobHash, ClientError> {
     let metadata = output.file.metadata().map_err(|error| unreadable(&error))?;
     let descriptor = output.file.as_raw_fd().cast_unsigned();
@@ -195,7 +212,7 @@ async fn hand_over(
     let mut done = 0;
     loop {
         let copied = connection.copy_output(key, (done, output.length - done), file).await;
-        if must_repeat(key, &copied).await {
+        if must_repeat(key, &copied, failures).await {
             continue;
         }
         if file.may_be_kept && copied.as_ref().is_err_and(needs_bytes) {
@@ -204,7 +221,7 @@ async fn hand_over(
         let (total, hash) = copied?;
         done = total;
         if done >= output.length {
-            commit(connection, key, output.length, hash).await?;
+            commit(connection, key, (output.length, hash), failures).await?;
             return Ok(hash);
         }
     }
@@ -220,12 +237,12 @@ fn needs_bytes(error: &ClientError) -> bool {
 async fn write(
     connection: &mut Connection,
     key: &UploadKey,
-    offset: u64,
-    chunk: Bytes,
+    (offset, chunk): (u64, Bytes),
+    failures: &mut StorageFailures,
 ) -> Result<(), ClientError> {
     loop {
         let written = connection.write_output(key, offset, chunk.clone()).await;
-        if !must_repeat(key, &written).await {
+        if !must_repeat(key, &written, failures).await {
             return written;
         }
     }
@@ -234,21 +251,26 @@ async fn write(
 async fn commit(
     connection: &mut Connection,
     key: &UploadKey,
-    length: u64,
-    hash: BlobHash,
+    (length, hash): (u64, BlobHash),
+    failures: &mut StorageFailures,
 ) -> Result<(), ClientError> {
     loop {
         let committed = connection.commit_output(key, length, hash).await;
-        if !must_repeat(key, &committed).await {
+        if !must_repeat(key, &committed, failures).await {
             return committed;
         }
     }
 }
 
-/// Returns true after a pause if the storage of agq failed, for example because its disk is full.
-async fn must_repeat<T>(key: &UploadKey, reply: &Result<T, ClientError>) -> bool {
+/// Returns true after a pause if the storage of agq failed, for example because its disk is full,
+/// and if `failures` permit another request.
+async fn must_repeat<T>(
+    key: &UploadKey,
+    reply: &Result<T, ClientError>,
+    failures: &mut StorageFailures,
+) -> bool {
     let Err(error) = reply else { return false };
-    let is_due = Reaction::to(error) == Reaction::Repeat;
+    let is_due = Reaction::to(error) == Reaction::Repeat && failures.permit_another(error);
     if is_due {
         warn!(job_id = %key.job_id, %error, "the request will be sent again");
         sleep(PAUSE).await;
@@ -315,7 +337,7 @@ mod tests {
         use agenix_client::{Connection, Server};
         use agenix_protocol::{blob::OutputStream, request::UploadKey};
 
-        use super::{LargeOutput, send_on};
+        use super::{LargeOutput, StorageFailures, send_on};
         use crate::exec::spool::Spool;
 
         let dir = tempfile::tempdir().unwrap();
@@ -330,7 +352,7 @@ mod tests {
         let (open, stream) = (file.try_clone().unwrap(), OutputStream::Stdout);
         let key = UploadKey { job_id: "job-1".parse().unwrap(), attempt: 1, task_number: 1, stream };
         let output = LargeOutput { task_number: 1, stream, file: Arc::new(file), length: 3 };
-        send_on(&mut connection, &key, &output).await.unwrap();
+        send_on(&mut connection, &key, &output, &mut StorageFailures::new(false)).await.unwrap();
         drop(output);
         let next = spool.file().unwrap();
         assert_eq!(next.metadata().unwrap().ino(), open.metadata().unwrap().ino());

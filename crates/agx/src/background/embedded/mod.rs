@@ -93,6 +93,7 @@ fn worker_args(socket: &Path, dir: &Path, jobs: Option<u32>, sandbox: Option<&[O
         dir.into(),
         "--spool-quota".into(),
         u64::MAX.to_string().into(),
+        "--give-up-outputs".into(),
     ];
     match sandbox {
         Some(options) => args.extend_from_slice(options),
@@ -163,6 +164,7 @@ mod tests {
         for sandbox in [None, Some(&options[..])] {
             let args = worker_args(socket, dir, Some(2), sandbox);
             assert!(args.windows(2).any(|pair| pair == unbounded), "{args:?}");
+            assert!(args.iter().any(|arg| arg == "--give-up-outputs"), "nobody may free the disk: {args:?}");
         }
     }
 }
