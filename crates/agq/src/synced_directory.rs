@@ -1,16 +1,14 @@
 //! Directories that survive a power failure. The sync of a file does not include the entries of
 //! the directories above it (fsync(2)).
 
-use std::{
-    fs::{self, File},
-    io,
-    path::Path,
-};
+use std::{fs, io, path::Path};
+
+use agenix_cli::sync_directory;
 
 /// Creates a directory and the missing directories above it. Syncs the parent of each new
 /// directory.
 pub(crate) fn create_all(path: &Path) -> io::Result<()> {
-    create(path, |parent| File::open(parent)?.sync_all())
+    create(path, sync_directory)
 }
 
 /// Returns the directory of a file or directory.

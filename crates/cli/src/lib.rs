@@ -1,8 +1,9 @@
 //! Command-line conventions that agq, agw and agx share: which environment variables count as
-//! settings, and errors for output that cannot be written.
+//! settings, errors for output that cannot be written, and syncs of directories.
 
 #![forbid(unsafe_code)]
 
+mod directory;
 pub mod log;
 
 use std::{
@@ -16,6 +17,8 @@ use agenix_protocol::printable::{is_hidden, one_line, printable};
 use agenix_sys::{Standard, check};
 
 use clap::{Arg, Command, Parser, builder::Resettable};
+
+pub use directory::sync_directory;
 
 /// Parses the command line, and ends the process if it is wrong or asks for help.
 ///

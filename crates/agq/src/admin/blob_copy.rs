@@ -13,6 +13,7 @@ use std::{
     sync::Arc,
 };
 
+use agenix_cli::sync_directory;
 use agenix_protocol::{
     blob::{BlobHash, BlobHasher},
     blob_blocks::BlockSums,
@@ -88,9 +89,9 @@ impl PartialDirectory {
         let written = File::create(self.path.join(MANIFEST)).and_then(|mut file| {
             file.write_all(&json)?;
             file.sync_all()?;
-            File::open(&self.path)?.sync_all()?;
+            sync_directory(&self.path)?;
             fs::rename(&self.path, &self.place)?;
-            File::open(parent(&self.place))?.sync_all()
+            sync_directory(parent(&self.place))
         });
         written.with_context(|| format!("cannot write {}", self.place.display()))
     }

@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use agenix_cli::sync_directory;
 use anyhow::{Context, bail};
 
 use crate::{
@@ -62,8 +63,7 @@ impl PartialFile {
         refuse_to_overwrite(&self.place)?;
         fs::rename(&self.path, &self.place)
             .with_context(|| format!("cannot rename the finished file to {}", self.place.display()))?;
-        let synced = File::open(dir).and_then(|dir| dir.sync_all());
-        synced.with_context(|| format!("cannot sync the directory of {}", self.place.display()))
+        sync_directory(dir).with_context(|| format!("cannot sync the directory of {}", self.place.display()))
     }
 }
 

@@ -13,6 +13,7 @@ use std::{
     sync::Arc,
 };
 
+use agenix_cli::sync_directory;
 use anyhow::Context;
 use bytes::Bytes;
 use rustix::fs::{AtFlags, CWD, linkat};
@@ -126,20 +127,22 @@ impl BlobDirectory {
 
     fn publish_now(&self, upload: &str, file: &BlobFile) -> io::Result<()> {
         let (from, to) = (self.upload_path(upload), self.path_of(file));
-        self.sync(&from)?;
+        if self.has_syncs {
+            File::open(&from)?.sync_all()?;
+        }
         let part = self.part(file.hash.0[0]);
         match fs::create_dir(&part) {
-            Ok(()) => self.sync(&self.root)?,
+            Ok(()) => self.sync_entries_of(&self.root)?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
         fs::rename(from, to)?;
-        self.sync(&part)
+        self.sync_entries_of(&part)
     }
 
-    /// Syncs a file or a directory, unless this directory has no syncs.
-    fn sync(&self, path: &Path) -> io::Result<()> {
-        if self.has_syncs { File::open(path)?.sync_all() } else { Ok(()) }
+    /// Syncs a directory, unless this storage has no syncs.
+    fn sync_entries_of(&self, directory: &Path) -> io::Result<()> {
+        if self.has_syncs { sync_directory(directory) } else { Ok(()) }
     }
 
     fn read_now(&self, file: &BlobFile, ranges: &[(u64, usize)]) -> Result<Vec<Bytes>, BlobError> {

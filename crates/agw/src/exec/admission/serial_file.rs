@@ -8,6 +8,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use agenix_cli::sync_directory;
 use agenix_order::{SerialLog, Terms, Unacceptable};
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use anyhow::{Context, anyhow, bail};
@@ -114,7 +115,7 @@ fn rewrite(path: &Path, log: &SerialLog) -> io::Result<File> {
     written.write_all(log.to_text().as_bytes())?;
     written.as_file().sync_all()?;
     let file = written.persist(path).map_err(|error| error.error)?;
-    File::open(directory)?.sync_all()?;
+    sync_directory(directory)?;
     Ok(file)
 }
 

@@ -8,6 +8,7 @@ use std::{
     path::Path,
 };
 
+use agenix_cli::sync_directory;
 use agenix_order::SigningKey;
 use anyhow::{Context, bail};
 use tracing::info;
@@ -54,7 +55,7 @@ fn create(path: &Path) -> io::Result<()> {
     writeln!(file, "{}", SigningKey::from_seed(&seed).to_line())?;
     file.as_file().sync_all()?;
     file.persist_noclobber(path)?;
-    fs::File::open(directory)?.sync_all()
+    sync_directory(directory)
 }
 
 #[cfg(test)]

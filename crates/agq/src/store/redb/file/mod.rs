@@ -11,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use agenix_cli::sync_directory;
 use agenix_protocol::blob::BlobHash;
 use agenix_rules::blob::StoredBlob;
 use anyhow::{Context, anyhow, bail};
@@ -97,7 +98,7 @@ pub(super) fn open_wal_file(file: &Path) -> anyhow::Result<FileBackend> {
     let opened = File::options().read(true).write(true).create(true).truncate(false).open(&wal);
     let opened = opened.with_context(shown)?;
     if is_new {
-        File::open(parent(file))?.sync_all()?;
+        sync_directory(parent(file))?;
     }
     FileBackend::new(opened).with_context(shown)
 }
@@ -133,7 +134,7 @@ fn create(file: &Path) -> anyhow::Result<()> {
     migrations::prepare(&database)?;
     drop(database);
     std::fs::rename(&begun, file)?;
-    Ok(File::open(parent(file))?.sync_all()?)
+    Ok(sync_directory(parent(file))?)
 }
 
 /// Opens a database in a simulated disk.
