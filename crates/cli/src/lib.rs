@@ -14,7 +14,7 @@ use std::{
 };
 
 use agenix_protocol::printable::{is_hidden, one_line, printable};
-use agenix_sys::{Standard, check};
+use agenix_sys::{Standard, check, restore_signals};
 
 use clap::{Arg, Command, Parser, builder::Resettable};
 
@@ -25,7 +25,11 @@ pub use directory::sync_directory;
 /// An empty environment variable counts as unset, because compose files and units write
 /// `NAME=${NAME:-}`. A variable that Kubernetes sets for a Service of the same name is ignored,
 /// with a warning on stderr.
+///
+/// The call also restores signals that the parent process ignored or blocked, and so precedes other
+/// threads.
 pub fn parse<T: Parser>() -> T {
+    restore_signals();
     let mut warnings = Vec::new();
     let command = without_foreign_variables(T::command(), &|name| std::env::var_os(name), &mut warnings);
     let program = command.get_name().to_owned();

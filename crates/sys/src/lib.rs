@@ -1,6 +1,6 @@
 //! System calls without a safe wrapper: file leases, descriptors that child processes inherit, the
-//! controlling terminal, ignored signals, standard streams that were closed at the start, the start
-//! of a child, and the use of the machine by an ended child.
+//! controlling terminal, ignored and blocked signals, standard streams that were closed at the
+//! start, the start of a child, and the use of the machine by an ended child.
 //!
 //! A lease (fcntl(2), `F_SETLEASE`) shows whether another process has a file open. Linux grants a
 //! write lease only if no other open file description of the file exists. Other systems have no
@@ -12,7 +12,7 @@ mod child_program;
 mod reaped;
 mod standard;
 
-use std::{fs::File, io};
+use std::{fs::File, io, mem::MaybeUninit, ptr};
 
 pub use child_program::ChildProgram;
 pub use reaped::{Reaped, reap, reap_any};
@@ -78,6 +78,24 @@ pub fn ignore_end_requests() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Restores the default action of SIGCHLD, and unblocks all signals. A program keeps the ignored and
+/// the blocked signals of the program that has started it. If SIGCHLD is ignored, the kernel drops
+/// the status of an ended child, and a wait for the child fails.
+///
+/// The call must precede handlers of SIGCHLD, and other threads, which would keep the blocked
+/// signals.
+#[allow(unsafe_code)]
+pub fn restore_signals() {
+    let mut none = MaybeUninit::uninit();
+    // SAFETY: the calls set no handler. The pointers are valid during the calls, which do not fail
+    // with these arguments, and sigemptyset(3) initializes `none`.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
+    }
 }
 
 /// Value from `asm-generic/fcntl.h` of Linux: libc defines it for some targets only.
@@ -169,6 +187,27 @@ mod tests {
         super::ignore_end_requests().unwrap();
         // Without the call, the signal would end this process.
         kill_process(getpid(), Signal::TERM).unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[allow(unsafe_code)]
+    #[test]
+    fn blocked_signals_are_unblocked() {
+        use std::{fs::read_to_string, mem::MaybeUninit, ptr};
+
+        let has_blocked = || {
+            let status = read_to_string("/proc/thread-self/status").unwrap();
+            !status.contains("SigBlk:\t0000000000000000")
+        };
+        let mut all = MaybeUninit::uninit();
+        // SAFETY: sigfillset(3) initializes `all`, and the mask is that of this thread alone.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), ptr::null_mut());
+        }
+        assert!(has_blocked());
+        super::restore_signals();
+        assert!(!has_blocked());
     }
 
     #[cfg(target_os = "linux")]

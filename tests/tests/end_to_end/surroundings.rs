@@ -67,25 +67,43 @@ fn terminal_that_closes_ends_a_map_and_its_directory() {
     assert_eq!(left_behind(&lab), 0);
 }
 
+/// Returns a command of `launcher`, which executes `command`.
+fn launched(lab: &Lab, launcher: &[&str], command: &Command) -> Command {
+    let mut launched = Command::new(launcher[0]);
+    launched.args(&launcher[1..]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => launched.env(name, value),
+            None => launched.env_remove(name),
+        };
+    }
+    launched.current_dir(lab.path()).stdin(Stdio::null());
+    launched
+}
+
 #[test]
 fn map_that_ignores_signals_goes_on() {
     let lab = Lab::on_files();
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "trap '' HUP INT TERM; exec \"$@\"", "sh"]);
+    let shell = ["sh", "-c", "trap '' HUP INT TERM; exec \"$@\"", "sh"];
     let map = agx(&lab, &["map", "--", WAITS, ":::", "a"]);
-    shell.arg(map.get_program()).args(map.get_args()).current_dir(lab.path());
-    for (name, value) in map.get_envs() {
-        match value {
-            Some(value) => shell.env(name, value),
-            None => shell.env_remove(name),
-        };
-    }
-    let child = started(&lab, shell);
+    let child = started(&lab, launched(&lab, &shell, &map));
     for ignored in [Signal::HUP, Signal::INT, Signal::TERM] {
         signal(pid(&child), ignored);
     }
     lab.file("go", "");
     assert_eq!(Ran::from(child.wait_with_output().unwrap()).expect(0).out, "a\n");
+}
+
+#[test]
+fn map_whose_parent_ignored_the_end_of_children_sees_the_end_of_its_own() {
+    let lab = Lab::on_files();
+    let env = ["env", "--ignore-signal=CHLD"];
+    let map = agx(&lab, &["map", "--", "sh -c 'echo ran >> ran; echo $0' {}", ":::", "a"]);
+    assert_eq!(ran(launched(&lab, &env, &map)).expect(0).out, "a\n");
+    assert_eq!(std::fs::read_to_string(lab.path().join("ran")).unwrap(), "ran\n");
+    let map = agx(&lab, &["map", "--", "sh -c 'kill -KILL $PPID'", ":::", "a"]);
+    let killed = ran(launched(&lab, &env, &map)).expect(2).err;
+    assert!(killed.contains("signal 9 (SIGKILL) ended it"), "{killed}");
 }
 
 #[test]

@@ -79,8 +79,12 @@ impl ManagedProcess {
 
     /// Returns the failure of the program if it has ended.
     pub(super) fn exited(&mut self) -> Option<CliError> {
-        let status = self.child.try_wait().ok().flatten()?;
-        Some(self.failure(Some(status)))
+        match self.child.try_wait() {
+            Ok(None) => None,
+            Ok(status) => Some(self.failure(status)),
+            // The program is no child of this process any more.
+            Err(_) => Some(self.failure(None)),
+        }
     }
 
     fn failure(&self, status: Option<ExitStatus>) -> CliError {
@@ -171,7 +175,7 @@ mod tests {
         process::{Command, ExitStatus, Stdio},
     };
 
-    use rustix::process::{Pid, Signal, kill_process};
+    use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
     use super::{ManagedProcess, OWN, ROOM, SIGNALLED, exit_error};
 
@@ -198,6 +202,16 @@ mod tests {
         assert!(unread.ends_with("agw.log cannot be read: Input/output error"), "{unread}");
         let (full, help) = why(1 << 8, Ok(""), true);
         assert_eq!((full.as_str(), help), ("the disk of /tmp/agx-1-x is full (exit status: 1)", Some(ROOM)));
+    }
+
+    #[test]
+    fn program_whose_end_was_not_seen_has_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut exits = Command::new("true");
+        let mut part = ManagedProcess::start("true", exits.stdout(Stdio::null()), dir.path(), OWN).unwrap();
+        waitpid(Some(Pid::from_child(&part.child)), WaitOptions::empty()).unwrap();
+        let failure = part.exited().unwrap().to_string();
+        assert!(failure.contains("its end was not seen"), "{failure}");
     }
 
     #[test]
