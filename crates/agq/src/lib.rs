@@ -55,6 +55,8 @@ pub fn run_program() -> ExitCode {
 }
 
 fn run_subcommand(command: &config::Command) -> anyhow::Result<ExitCode> {
+    // tokio panics if the system refuses a thread for calls that block.
+    agenix_cli::check_threads(1)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let _inside = runtime.enter();
     let _too_large = ignore_file_size_signal()?;

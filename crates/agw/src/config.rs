@@ -158,8 +158,8 @@ pub(crate) struct Config {
     /// End at once when stdin ends, so that the worker does not outlive the process that started it
     #[arg(long, hide = true)]
     pub(crate) end_with_stdin: bool,
-    /// Keep the first bytes only of an output that agq cannot store for five minutes, because nobody
-    /// frees the disk of a private agq
+    /// Keep the first bytes only of an output that agq cannot store for five minutes, because
+    /// nobody frees the disk of a private agq
     #[arg(long, hide = true)]
     pub(crate) give_up_outputs: bool,
     /// Let tasks inherit the files that the worker has inherited open, as xargs does

@@ -24,7 +24,10 @@ mod watch;
 
 use std::process::ExitCode;
 
-use crate::{cli::Cli, output::OutputFormat};
+use crate::{cli::Cli, output::OutputFormat, util::threads};
+
+/// Threads that every command may need: that of the runtime, and one that reads stdin.
+const MIN_THREADS: usize = 2;
 
 fn main() -> ExitCode {
     let cli: Cli = agenix_cli::parse();
@@ -33,10 +36,10 @@ fn main() -> ExitCode {
     let output = OutputFormat { is_json: cli.json, ..OutputFormat::default() };
     // A separate thread reads the connection, because agq disconnects clients that do not read, and
     // a pager may block the main thread for an unlimited time.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let done = match runtime {
+    let build = |()| tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let done = match agenix_cli::check_threads(MIN_THREADS).and_then(build) {
         Ok(runtime) => runtime.block_on(cli::run(cli, output)),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(threads::refused(&error)),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,10 +1,11 @@
 //! Command-line conventions that agq, agw and agx share: which environment variables count as
-//! settings, errors for output that cannot be written, and syncs of directories.
+//! settings, errors for output that cannot be written, refused threads, and syncs of directories.
 
 #![forbid(unsafe_code)]
 
 mod directory;
 pub mod log;
+mod threads;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -19,6 +20,7 @@ use agenix_sys::{Standard, check, restore_signals};
 use clap::{Arg, Command, Parser, builder::Resettable};
 
 pub use directory::sync_directory;
+pub use threads::{check_threads, refused_thread};
 
 /// Parses the command line, and ends the process if it is wrong or asks for help.
 ///

@@ -80,9 +80,9 @@ pub fn ignore_end_requests() -> io::Result<()> {
     Ok(())
 }
 
-/// Restores the default action of SIGCHLD, and unblocks all signals. A program keeps the ignored and
-/// the blocked signals of the program that has started it. If SIGCHLD is ignored, the kernel drops
-/// the status of an ended child, and a wait for the child fails.
+/// Restores the default action of SIGCHLD, and unblocks all signals. A program keeps the ignored
+/// and the blocked signals of the program that has started it. If SIGCHLD is ignored, the kernel
+/// drops the status of an ended child, and a wait for the child fails.
 ///
 /// The call must precede handlers of SIGCHLD, and other threads, which would keep the blocked
 /// signals.

@@ -2,14 +2,15 @@
 //! the same time.
 
 use std::{
+    fs::{self, Permissions},
     io::Read,
-    os::unix::net::UnixStream,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
     path::PathBuf,
     process::{Child, Command, Stdio},
 };
 
 use e2e::{Lab, Ran, eventually};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::support::{DownOnDrop, process_of};
 
@@ -25,12 +26,12 @@ fn agx(lab: &Lab, args: &[&str]) -> Command {
 
 fn tmp(lab: &Lab) -> PathBuf {
     let tmp = lab.path().join("tmp");
-    std::fs::create_dir_all(&tmp).unwrap();
+    fs::create_dir_all(&tmp).unwrap();
     tmp
 }
 
 fn left_behind(lab: &Lab) -> usize {
-    std::fs::read_dir(tmp(lab)).unwrap().count()
+    fs::read_dir(tmp(lab)).unwrap().count()
 }
 
 fn ran(mut command: Command) -> Ran {
@@ -100,10 +101,41 @@ fn map_whose_parent_ignored_the_end_of_children_sees_the_end_of_its_own() {
     let env = ["env", "--ignore-signal=CHLD"];
     let map = agx(&lab, &["map", "--", "sh -c 'echo ran >> ran; echo $0' {}", ":::", "a"]);
     assert_eq!(ran(launched(&lab, &env, &map)).expect(0).out, "a\n");
-    assert_eq!(std::fs::read_to_string(lab.path().join("ran")).unwrap(), "ran\n");
+    assert_eq!(fs::read_to_string(lab.path().join("ran")).unwrap(), "ran\n");
     let map = agx(&lab, &["map", "--", "sh -c 'kill -KILL $PPID'", ":::", "a"]);
     let killed = ran(launched(&lab, &env, &map)).expect(2).err;
     assert!(killed.contains("signal 9 (SIGKILL) ended it"), "{killed}");
+}
+
+#[test]
+fn every_limit_of_processes_ends_with_results_or_a_message() {
+    if !geteuid().is_root() {
+        // The limit would count the other processes of this user.
+        return;
+    }
+    let lab = Lab::on_files();
+    let (bin, tmp) = (lab.path().join("bin"), tmp(&lab));
+    fs::create_dir(&bin).unwrap();
+    for name in ["agx", "agq", "agw"] {
+        let (program, copy) = (lab.bin().join(name), bin.join(name));
+        fs::hard_link(&program, &copy).or_else(|_| fs::copy(&program, &copy).map(drop)).unwrap();
+    }
+    for (dir, mode) in [(lab.path(), 0o755), (bin.as_path(), 0o755), (tmp.as_path(), 0o777)] {
+        fs::set_permissions(dir, Permissions::from_mode(mode)).unwrap();
+    }
+    let mut map = Command::new(bin.join("agx"));
+    map.env("TMPDIR", &tmp).env("AGX_HOME", home(&lab)).env_remove("AGQ_SESSION_KEY");
+    map.args(["map", "-k", "--", "echo", ":::", "a", "b", "c"]);
+    for limit in 3..=20 {
+        let nproc = format!("--nproc={limit}:{limit}");
+        let user = ["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups"];
+        let launcher = [&user[..], &["prlimit", nproc.as_str(), "timeout", "60"]].concat();
+        let ran = ran(launched(&lab, &launcher, &map));
+        let is_refused = [1, 2].contains(&ran.code) && !ran.err.is_empty();
+        let is_done = ran.code == 0 && ran.out == "a\nb\nc\n";
+        assert!(is_refused || is_done, "{limit}: {} {}", ran.code, ran.err);
+        assert!(!ran.err.contains("panicked"), "{limit}: {}", ran.err);
+    }
 }
 
 #[test]
@@ -241,7 +273,7 @@ fn missing_home_and_empty_variables_print_nothing() {
     map.envs(empty.map(|name| (name, "")));
     assert_eq!(ran(map).expect(0).out, "a\n");
     let here = lab.path().join("here");
-    std::fs::create_dir(&here).unwrap();
+    fs::create_dir(&here).unwrap();
     let mut map = agx(&lab, &["map", "--", "ls", "-A", ":::", "."]);
     map.env("TMPDIR", "").current_dir(&here);
     assert_eq!(ran(map).expect(0).out, "", "nothing is created in the current directory");
@@ -259,9 +291,9 @@ fn down_says_what_it_waits_for() {
     let map = started(&lab, agx(&lab, &["map", "--", WAITS, ":::", "a"]));
     let mut down = agx(&lab, &["down"]);
     let log = lab.path().join("down.log");
-    let mut down = down.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    let mut down = down.stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
     eventually("it says so", || {
-        let logged = std::fs::read_to_string(&log).unwrap();
+        let logged = fs::read_to_string(&log).unwrap();
         logged.contains("waiting for the jobs that its worker runs").then_some(())
     });
     lab.file("go", "");

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use agenix_cli::check_threads;
 use anyhow::{Context, bail};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -27,8 +28,13 @@ use crate::{
 /// Number of connections that agq must be able to accept: those of one worker and of a few agx.
 const MIN_CONNECTIONS: usize = 5;
 
+/// Threads besides those of the runtime: two of the store, one that waits for the end of stdin, and
+/// one for calls that block.
+const OTHER_THREADS: usize = 4;
+
 pub(crate) fn serve(cli: Cli) -> anyhow::Result<()> {
     let config = cli.resolve()?;
+    check_threads(threads() + OTHER_THREADS)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(threads()).enable_all().build()?;
     let outcome = runtime.block_on(run(config));

@@ -87,7 +87,7 @@ pub(crate) async fn run(server: &ConnectionArgs, mut args: MapArgs, output: Outp
             () = signal.arrived() => return Err(CliError::Interrupted),
         }
         let joblog = map_joblog::open(&args, &sources)?;
-        let inputs = map::read(sources, block, resumed, check, is_counted);
+        let inputs = map::read(sources, block, resumed, check, is_counted)?;
         let engine =
             engine(server, (plan, pipeline, joblog), &args, output, (&action_id, Some((slots, most_ahead))))?;
         let mapped = engine.run(inputs, &stop_level);
@@ -100,7 +100,7 @@ pub(crate) async fn run(server: &ConnectionArgs, mut args: MapArgs, output: Outp
     check_workers(&server, &plan).await?;
     note_workers(&server, &plan, output).await?;
     let joblog = map_joblog::open(&args, &sources)?;
-    let inputs = map::read(sources, block, resumed, check, is_counted);
+    let inputs = map::read(sources, block, resumed, check, is_counted)?;
     let engine = engine(server, (plan, pipeline, joblog), &args, output, (&action_id, None))?;
     let mapped = engine.run(inputs, &stop_level);
     tokio::pin!(mapped);

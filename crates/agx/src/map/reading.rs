@@ -16,6 +16,7 @@ use crate::{
         resumed::Resumed,
         sources::{Sources, blocks},
     },
+    util::threads,
 };
 
 /// Maximum number of inputs that are read ahead.
@@ -52,7 +53,7 @@ pub(crate) fn read(
     resumed: Resumed,
     mut check: OptionCheck,
     is_counted: bool,
-) -> ArrivingInputs {
+) -> Result<ArrivingInputs> {
     let (send, inputs) = mpsc::channel(MAX_INPUTS);
     let (count, total) = is_counted.then(oneshot::channel).unzip();
     let (room, runtime) = (Arc::new(Semaphore::new(MAX_BYTES)), Handle::current());
@@ -74,7 +75,7 @@ pub(crate) fn read(
         send.blocking_send(read).is_ok()
     };
     // The thread ends with its source or, with an open stdin, with the process.
-    std::thread::spawn(move || {
+    threads::start(move || {
         let read = match count {
             None => each(sources, block, resumed, &mut take),
             Some(count) => held(|take| each(sources, block, resumed, take), bytes_of, OF_TOTAL).map(|rows| {
@@ -85,8 +86,8 @@ pub(crate) fn read(
         if let Err(failure) = read {
             let _nobody = ended.blocking_send(Read::Failed(failure));
         }
-    });
-    ArrivingInputs { inputs, total }
+    })?;
+    Ok(ArrivingInputs { inputs, total })
 }
 
 /// Passes the inputs that `resumed` does not skip, until `take` returns false.
@@ -160,7 +161,7 @@ mod tests {
             let check = OptionCheck::new(InputFields::default(), output);
             let command = CommandTemplate::new(Vec::new(), InputFields::default());
             let resumed = Resumed::new(BTreeMap::new(), command, output);
-            let mut inputs = read(sources(&sizes), None, resumed, check, false).inputs;
+            let mut inputs = read(sources(&sizes), None, resumed, check, false).unwrap().inputs;
             let (mut kept, mut kept_bytes) = (VecDeque::new(), 0);
             for (size, keep) in sizes.iter().zip(keeps) {
                 let counted = (*size).clamp(1, MAX_BYTES);
@@ -186,7 +187,7 @@ mod tests {
         let check = OptionCheck::new(InputFields::default(), output);
         let command = CommandTemplate::new(Vec::new(), InputFields::default());
         let resumed = Resumed::new(BTreeMap::from([(2, 0)]), command, output);
-        let mut arriving = read(sources(&[1; 5]), None, resumed, check, true);
+        let mut arriving = read(sources(&[1; 5]), None, resumed, check, true).unwrap();
         assert_eq!(arriving.total.take().unwrap().await, Ok(4));
         let mut numbers = Vec::new();
         while let Some(Read::Input(input, _)) = arriving.inputs.recv().await {

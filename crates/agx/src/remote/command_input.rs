@@ -28,7 +28,7 @@ use crate::{
     error::{CliError, Result},
     output::OutputFormat,
     remote::retrying_client::RetryingClient,
-    util::temp_file,
+    util::{temp_file, threads},
 };
 
 /// Maximum number of bytes of text in the input of a job.
@@ -65,7 +65,7 @@ impl CommandInput {
     pub(crate) async fn read(output: OutputFormat) -> Result<Self> {
         let (send, mut received) = oneshot::channel();
         // A read of a pipe cannot be cancelled, and must not delay the exit of agx.
-        std::thread::spawn(move || send.send(read_now()));
+        threads::start(move || send.send(read_now()))?;
         let read = match timeout(WAIT_NOTED_AFTER, &mut received).await {
             Ok(read) => read,
             Err(_) => {

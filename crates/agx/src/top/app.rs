@@ -20,7 +20,7 @@ use crate::{
     error::Result,
     output::counted,
     remote::overview::{self, ClusterOverview},
-    util::signals,
+    util::{signals, threads},
 };
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ pub(crate) async fn show(server: &Server) -> Result<()> {
     // Connection errors are reported before the terminal switches to the full screen.
     let connection = Connection::open(server).await?;
     let mut signal = signals::listen();
-    let keys = keys();
+    let keys = keys()?;
     let mut terminal = ratatui::try_init()?;
     let redraw = move |model: &TopModel| terminal.draw(|frame| draw(frame, model)).map(|_drawn| ());
     let mut top = Top { model: TopModel::default(), keys, redraw };
@@ -139,9 +139,9 @@ impl<D: FnMut(&TopModel) -> io::Result<()>> Top<D> {
 }
 
 /// Returns the keys that the user presses. The thread ends with the process.
-fn keys() -> Keys {
+fn keys() -> Result<Keys> {
     let (tell, keys) = mpsc::unbounded_channel();
-    std::thread::spawn(move || {
+    threads::start(move || {
         while let Ok(event) = event::read() {
             let key = match event {
                 Event::Key(key) if key.kind != KeyEventKind::Release => key_of(key),
@@ -151,8 +151,8 @@ fn keys() -> Keys {
                 return;
             }
         }
-    });
-    keys
+    })?;
+    Ok(keys)
 }
 
 fn key_of(key: event::KeyEvent) -> Option<KeyPress> {

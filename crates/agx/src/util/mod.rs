@@ -1,4 +1,4 @@
-//! Helpers without knowledge of agq: files, paths, signals, text.
+//! Helpers without knowledge of agq: files, paths, signals, text, threads.
 
 pub(crate) mod atomic_file;
 pub(crate) mod clock;
@@ -12,3 +12,4 @@ pub(crate) mod signals;
 pub(crate) mod temp_file;
 pub(crate) mod terminal_stream;
 pub(crate) mod text;
+pub(crate) mod threads;
