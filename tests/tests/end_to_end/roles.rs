@@ -248,6 +248,18 @@ fn literal_variables_of_a_plan_are_hidden_from_other_keys() {
         let hidden = ask(&bob, command);
         assert!(hidden.contains(r#""TOKEN":"***""#) && hidden.contains("{{input.file}}"), "{hidden}");
     }
+    let as_bob = |args: &[&str]| {
+        let mut command = lab.command("agx");
+        command.env("AGQ_ADDR", agq.address()).env("AGQ_SESSION_KEY", &bob);
+        command.env("EDITOR", "true").env_remove("VISUAL");
+        Ran::from(command.arg("plan").args(args).output().unwrap())
+    };
+    let refused = as_bob(&["edit", "p"]).expect(2).err;
+    assert!(refused.contains("shows *** for TOKEN\n"), "{refused}");
+    as_bob(&["get", "p-2"]).expect(4);
+    lab.file("copy.json", &as_bob(&["get", "p"]).expect(0).out.replace("\"p\"", "\"copy\""));
+    let noted = as_bob(&["submit", "copy.json"]).expect(0).err;
+    assert!(noted.contains("*** becomes the value of TOKEN;"), "{noted}");
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use agenix_protocol::ids::PlanId;
+use agenix_protocol::{
+    documents::{Plan, parse},
+    ids::PlanId,
+};
 use clap::Subcommand;
 
 use super::{
@@ -83,6 +86,10 @@ async fn submit(server: &ConnectionArgs, file: &Path, output: OutputFormat) -> R
     let mut json = read(file)?;
     if plan_sign::is_envelope(&json) {
         json = [b"{\"order\":", &*json, b"}"].concat();
+    } else if let Some(names) = parse(&json).ok().and_then(|plan: Plan| plan_write::hidden_env(&plan)) {
+        output.note(&format!(
+            "agx: *** becomes the value of {names}; agq shows *** in place of values that it hides from a key"
+        ));
     }
     let plan_id = server.connect().await?.submit_plan(json).await?;
     output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))

@@ -128,6 +128,12 @@ pub(super) async fn edit(
     let help = "see the plans with `agx plan list`";
     let stored = server.connect().await?.plan(plan_id).await?;
     let mut plan = stored.ok_or_else(|| CliError::not_found("plan", plan_id, help))?;
+    if let Some(names) = hidden_env(&plan) {
+        return Err(CliError::usage(
+            format!("agq hides values of the plan from your key, and shows *** for {names}"),
+            "use the key that stored the plan, or write a new plan",
+        ));
+    }
     plan.plan_id = Some(match new_id {
         Some(id) => id,
         None => next_id(plan_id)?,
@@ -160,6 +166,12 @@ pub(super) async fn edit(
             Err(CliError::usage(problem, help))
         }
     }
+}
+
+/// Returns the names of the variables whose values agq hides from the key, if there are some.
+pub(super) fn hidden_env(plan: &Plan) -> Option<String> {
+    let names: Vec<&str> = plan.hidden_env().into_iter().collect();
+    (!names.is_empty()).then(|| names.join(", "))
 }
 
 /// Returns the command of the editor that a variable names. An empty variable counts as not set.

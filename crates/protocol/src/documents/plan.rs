@@ -1,7 +1,7 @@
 //! Plans: reusable lists of tasks (AGQ API spec §2). Unknown fields are errors, because a misspelt
 //! `timeout_sec` must not mean that there is no timeout.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -74,6 +74,12 @@ impl Plan {
             }
         }
         has_hidden
+    }
+
+    /// Returns the names of environment variables whose values are hidden.
+    pub fn hidden_env(&self) -> BTreeSet<&str> {
+        let env = self.tasks.iter().flat_map(|task| &task.env);
+        env.filter(|(_, value)| value.as_str() == HIDDEN).map(|(name, _)| name.as_str()).collect()
     }
 }
 
@@ -239,7 +245,9 @@ mod tests {
             let task = format!(r#"{{"task_number":1,"command":"fetch","env":{{"TOKEN":"{env}"}}}}"#);
             let json = format!(r#"{{"plan_description":"{description}","tasks":[{task}]}}"#);
             let mut plan: Plan = parse(json.as_bytes()).unwrap();
+            assert!(plan.hidden_env().is_empty());
             assert_eq!(plan.hide_literal_env(), !env.contains("{{"));
+            assert_eq!(plan.hidden_env().contains("TOKEN"), !env.contains("{{"));
             plan
         };
         let shown = plan("TOKEN='a b' fetch", "a b");
