@@ -63,7 +63,8 @@ impl Lines {
                 break;
             }
             self.count += 1;
-            if self.count == 1 {
+            // Inputs that end with NUL are names, not a text from an editor.
+            if self.count == 1 && self.delimiter == b'\n' {
                 line = without_mark(&line).map_err(|encoding| not_utf_8(&self.path, encoding))?.to_vec();
                 if line.is_empty() {
                     break;
@@ -131,7 +132,22 @@ fn text(bytes: &[u8], named: impl Fn() -> String) -> SourceValue {
 
 #[cfg(test)]
 mod tests {
-    use super::read_line;
+    use super::{Lines, encode, read_line};
+
+    #[test]
+    fn byte_order_mark_belongs_to_a_list_of_lines() {
+        let read = |content: &[u8], delimiter: u8| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), content).unwrap();
+            let first = Lines::open(file.path().to_owned(), delimiter).and_then(|mut lines| lines.next());
+            first.map(|line| line.map(Result::unwrap)).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(read(b"\xef\xbb\xbfa\nb\n", b'\n'), Ok(Some("a".into())));
+        assert_eq!(read(b"\xef\xbb\xbfa\0b\0", 0), Ok(Some("\u{feff}a".into())));
+        assert_eq!(read(b"\xef\xbb\xbf", b'\n'), Ok(None));
+        assert!(read(b"\xff\xfea\0\n\0", b'\n').unwrap_err().contains("is UTF-16"));
+        assert_eq!(read(b"\xff\xfea\0b\0", 0), Ok(Some(encode(b"\xff\xfea").into_owned())));
+    }
 
     #[test]
     fn lines_are_read_up_to_a_bound_and_counted_beyond_it() {
