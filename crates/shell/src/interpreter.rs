@@ -15,13 +15,17 @@ pub(crate) enum Script {
     Continued(Language),
     /// A previous word is the program text, and the next word an argument of it.
     Given,
+    /// A previous word is the file of the program. The value is the number of arguments up to this
+    /// word.
+    File(usize),
 }
 
 impl Script {
-    /// Returns the position of the program text of an interpreter behind its first operand. Without
-    /// a program text, the operand is a program in a file, which may have options of its own.
-    pub(crate) fn after_operand(has_text: bool) -> Self {
-        if has_text { Self::Given } else { Self::None }
+    /// Returns the position of the program text of an interpreter behind its first operand, the
+    /// last of `count` arguments. Without a program text, the operand is a program in a file, which
+    /// may have options of its own.
+    pub(crate) fn after_operand(has_text: bool, count: usize) -> Self {
+        if has_text { Self::Given } else { Self::File(count) }
     }
 }
 
@@ -160,12 +164,13 @@ fn of(program: &str) -> Option<&'static Interpreter> {
 pub(crate) fn script(program: &str, arguments: &[&str]) -> Script {
     let Some(interpreter) = of(program) else { return Script::None };
     let (mut before, mut has_text) = (NextWord::Other, false);
-    for &word in arguments {
+    for (at, &word) in arguments.iter().enumerate() {
         has_text |= matches!(before, NextWord::Text | NextWord::Here);
         before = match before {
             NextWord::Text | NextWord::Here if interpreter.text_is_last => return Script::Given,
             NextWord::Text | NextWord::Value => NextWord::Other,
-            _ if word == "--" || !word.starts_with('-') => return Script::after_operand(has_text),
+            _ if word == "--" => return Script::after_operand(has_text, at + 2),
+            _ if !word.starts_with('-') => return Script::after_operand(has_text, at + 1),
             NextWord::Here | NextWord::Other => interpreter.next_after(word),
         };
     }
@@ -285,7 +290,7 @@ mod tests {
         ] {
             let (program, arguments) = line.split_once(' ').unwrap();
             let found = match script(program, &arguments.split(' ').collect::<Vec<_>>()) {
-                Script::Options(_) => Script::None,
+                Script::Options(_) | Script::File(_) => Script::None,
                 found => found,
             };
             assert_eq!(found, expected, "{line}");

@@ -5,7 +5,7 @@ use agenix_protocol::documents::Task;
 use crate::{
     interpreter::{self, AWK, Interpreter, NextWord, SHELL_STARTER, Script},
     script::Language,
-    wrapper::{self, inner, name},
+    wrapper::{self, have_options_ended, inner, name},
 };
 
 /// Role of a word for its program.
@@ -52,7 +52,8 @@ pub(crate) fn of_next(words: &[&str]) -> WordRole {
     let command = inner(words, &is_known);
     let program = command.first().map_or("", |program| name(program));
     let is_starter = SHELL_STARTER.has_name(program) || (command.is_empty() && has_shell_starter(words));
-    let found = match command.get(1..) {
+    let arguments = command.get(1..);
+    let found = match arguments {
         _ if starts_shell(words, is_starter) => Script::Next(Language::Shell),
         Some(arguments) => script(program, arguments),
         None => Script::None,
@@ -67,8 +68,12 @@ pub(crate) fn of_next(words: &[&str]) -> WordRole {
         Script::Next(language) | Script::Continued(language) => (Some(language), false, None),
         // Words after the program text are arguments of the text.
         Script::Given => (None, false, None),
-        Script::None => (None, !words.contains(&"--"), None),
-        Script::Options(interpreter) => (None, !words.contains(&"--"), Some(interpreter)),
+        Script::File(count) => {
+            let of_file = arguments.and_then(|arguments| arguments.get(count..));
+            (None, of_file.is_some_and(|words| !words.contains(&"--")), None)
+        }
+        Script::None => (None, !have_options_ended(words, command), None),
+        Script::Options(interpreter) => (None, !have_options_ended(words, command), Some(interpreter)),
     };
     WordRole { script, continues_script, may_be_option, may_be_pattern, options_of }
 }
@@ -111,13 +116,13 @@ fn script(program: &str, arguments: &[&str]) -> Script {
 /// Finds the `-c` of a shell.
 fn shell(arguments: &[&str]) -> Script {
     let (mut has_text, mut is_value) = (false, false);
-    for &word in arguments {
+    for (at, &word) in arguments.iter().enumerate() {
         if std::mem::take(&mut is_value) {
             continue;
         }
         let is_option = word.len() > 1 && word.starts_with(['-', '+']);
         if !is_option {
-            return Script::after_operand(has_text);
+            return Script::after_operand(has_text, at + 1);
         }
         if word.starts_with("--") {
             is_value = matches!(word, "--rcfile" | "--init-file");
@@ -347,6 +352,11 @@ mod tests {
             "sh",
             "awk -f p",
             "env rm -f",
+            "env -- rm -f",
+            "kubectl exec pod -- rm -f",
+            "cargo run --",
+            "bash -- deploy.sh",
+            "perl -w -- x.pl",
             "sh x.sh",
             "bash -e deploy.sh prod",
             "python3 tool.py",
@@ -366,6 +376,9 @@ mod tests {
             "awk {print}",
             "sh -c",
             "sh x.sh --",
+            "env -- rm --",
+            "bash -- deploy.sh --",
+            "perl -w --",
             "python3 tool.py --",
             "python3 -c text",
             "perl -e text file",

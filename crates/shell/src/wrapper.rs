@@ -47,6 +47,12 @@ static WRAPPERS: [Wrapper; 15] = [
 /// Wrappers whose command may be anywhere in their arguments, separated by blanks.
 const OTHERS: &str = "bwrap chpst chrt docker fakeroot find firejail gosu kubectl nsenter parallel podman \
     runuser script srun strace su systemd-run time unshare";
+/// Wrappers whose command is behind other operands, so that a `--` belongs to the command.
+const LATE_COMMANDS: [&str; 3] = ["docker", "find", "podman"];
+/// Programs that build or find a program, and pass it all words behind their first `--`.
+const RUNNERS: &str = "bazel cargo dotnet nix npm";
+/// Commands of these programs that do so.
+const RUNNER_COMMANDS: [&str; 5] = ["bench", "exec", "run", "start", "test"];
 
 /// Returns the name of a program without its directory.
 pub(crate) fn name(program: &str) -> &str {
@@ -63,23 +69,49 @@ pub(crate) fn is_one(program: &str) -> bool {
 
 /// Returns the part of `words` that begins with the program that finally runs, or nothing if the
 /// program is not there yet. `is_known` recognises a program behind wrappers whose options are not
-/// known.
+/// known. Such a wrapper itself counts as the program if none is known.
 pub(crate) fn inner<'w, 's>(words: &'w [&'s str], is_known: &dyn Fn(&str) -> bool) -> &'w [&'s str] {
     let mut words = words;
-    while let Some((&first, rest)) = words.split_first() {
-        let first = name(first);
-        if let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.name == first) {
-            words = wrapper.command(rest);
-        } else if is_other(first) {
-            let at = rest.iter().position(|word| is_known(name(word)));
-            // The wrapper itself counts as the program if none is known.
-            let Some(at) = at else { return words };
-            words = &rest[at..];
-        } else {
-            return words;
-        }
+    while let Some(command) = command_in(words, is_known) {
+        words = command;
     }
     words
+}
+
+/// Returns the command in the arguments of the wrapper that begins `words`, as far as it is there,
+/// or `None` if no wrapper does.
+fn command_in<'w, 's>(
+    words: &'w [&'s str],
+    is_known: &dyn Fn(&str) -> bool,
+) -> Option<&'w [&'s str]> {
+    let (first, rest) = words.split_first()?;
+    let first = name(first);
+    if let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.name == first) {
+        return Some(wrapper.command(rest));
+    }
+    if !is_other(first) {
+        return None;
+    }
+    let at = rest.iter().position(|word| is_known(name(word)))?;
+    Some(&rest[at..])
+}
+
+/// Returns true if a `--` has ended the options of the program that reads the word behind `words`.
+/// `command` is the part of `words` without the wrappers whose options are known. Its first `--`
+/// may be that of another wrapper or of `cargo run`, whose command or program has options of its
+/// own.
+pub(crate) fn have_options_ended(words: &[&str], command: &[&str]) -> bool {
+    let Some((program, arguments)) = command.split_first() else { return words.last() == Some(&"--") };
+    let program = name(program);
+    let Some(end) = arguments.iter().position(|word| *word == "--") else { return false };
+    let (before, behind) = (&arguments[..end], &arguments[end + 1..]);
+    let is_run = RUNNERS.split(' ').any(|runner| runner == program)
+        && before.iter().any(|word| RUNNER_COMMANDS.contains(word));
+    // An input is no program, so the `--` before it is that of the wrapped program.
+    let has_command = is_other(program)
+        && !LATE_COMMANDS.contains(&program)
+        && behind.first().is_some_and(|command| !command.contains("{{"));
+    !(is_run || has_command) || behind.contains(&"--")
 }
 
 impl Wrapper {
@@ -109,7 +141,7 @@ impl Wrapper {
 
 #[cfg(test)]
 mod tests {
-    use super::inner;
+    use super::{have_options_ended, inner};
 
     #[test]
     fn commands_are_found_behind_the_options_of_wrappers() {
@@ -135,6 +167,39 @@ mod tests {
             let words: Vec<&str> = line.split(' ').collect();
             let found = inner(&words, &|program| program == "awk").join(" ");
             assert_eq!(found, expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn first_end_of_options_may_be_that_of_a_wrapper() {
+        let have_ended = |line: &str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            have_options_ended(&words, &words)
+        };
+        for line in [
+            "rm -f --",
+            "rm -- {{input.line}}",
+            "kubectl exec pod -- rm -f --",
+            "kubectl exec pod --",
+            "time rm --",
+            "docker run image rm -- a",
+            "find . -exec rm -- a",
+            "cargo run -- --",
+            "cargo install -- x",
+            "go run . --",
+        ] {
+            assert!(have_ended(line), "{line}");
+        }
+        for line in [
+            "rm -f",
+            "kubectl exec pod -- rm -f",
+            "strace -- rm",
+            "su -- user",
+            "cargo run --release --",
+            "npm run build --",
+            "npm exec -- rm",
+        ] {
+            assert!(!have_ended(line), "{line}");
         }
     }
 }

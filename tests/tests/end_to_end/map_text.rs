@@ -100,6 +100,12 @@ fn input_becomes_neither_code_nor_an_option() {
     assert_eq!(left(), [false; 3]);
     let sum = mapped(&lab, &["-k", "--", "expr", "1", "+", ":::", "-5", "5"]).expect(0).out;
     assert_eq!(sum, "-4\n6\n", "negative numbers are values");
+    lab.file("plain", "1\n");
+    for command in ["rm {1}{2} plain", "env -- rm {1} {2} plain"] {
+        let whole = mapped(&lab, &["-C,", "--", command, ":::", ",-rf", "-rf,"]).expect(1).err;
+        assert!(whole.contains("not run, because its argument '-rf' begins with -"), "{whole}");
+    }
+    assert!(lab.path().join("plain").exists());
     let meant = mapped(&lab, &["--inputs-may-be-options", "--", "sort {} n", ":::", "-r"]);
     assert!(meant.expect(1).err.contains("sort exited with code 2"));
 }

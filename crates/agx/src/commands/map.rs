@@ -54,7 +54,7 @@ pub(crate) async fn run(server: &ConnectionArgs, mut args: MapArgs, output: Outp
         args.sandbox.check_for_server()?;
     }
     pipeline.notes.iter().for_each(|note| output.note(note));
-    let check = OptionCheck::new(std::mem::take(&mut pipeline.leading), output);
+    let check = OptionCheck::new(std::mem::take(&mut pipeline.leading), pipeline.fields.clone(), output);
     let command = CommandTemplate::new(pipeline.tasks.clone(), pipeline.fields.clone());
     let resumed = Resumed::new(map_joblog::completed(&args)?, command, output);
     if args.dry_run {

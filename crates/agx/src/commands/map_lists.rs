@@ -11,13 +11,12 @@ use crate::{
 };
 
 /// Checks that each placeholder of a list is an argument of its own, and that no input after the
-/// first becomes code. Returns the placeholders whose further inputs may be options.
+/// first becomes code.
 pub(super) fn check_lists(
     tasks: &[Task],
     placeholders: &BTreeSet<Placeholder>,
     may_be_code: bool,
-) -> Result<BTreeSet<Placeholder>> {
-    let mut leading = BTreeSet::new();
+) -> Result<()> {
     let lists = || placeholders.iter().copied().filter(|placeholder| placeholder.is_list());
     for task in tasks {
         for (place, text) in task.templates() {
@@ -32,12 +31,9 @@ pub(super) fn check_lists(
             if let (false, Some((reason, instead))) = (may_be_code, extended(&list.written(), role)) {
                 return Err(CliError::usage(reason, instead));
             }
-            if role.may_be_option {
-                leading.insert(list);
-            }
         }
     }
-    Ok(leading)
+    Ok(())
 }
 
 fn in_text(list: Placeholder, text: &str) -> CliError {
@@ -67,7 +63,7 @@ mod tests {
         let pipeline = read(&args.words.clone(), &args, (1, &Columns::default()), Programs::Named);
         let pipeline = pipeline.map_err(|failure| failure.to_string())?;
         let last = |task: &agenix_protocol::documents::Task| task.args.last().cloned().unwrap_or_default();
-        Ok((pipeline.tasks.iter().map(last).collect(), !pipeline.leading.placeholders.is_empty()))
+        Ok((pipeline.tasks.iter().map(last).collect(), !pipeline.leading.is_empty()))
     }
 
     #[test]

@@ -6,7 +6,8 @@ use agenix_protocol::documents::{ConcurrencyKey, Task};
 use agenix_shell::{Braces, Placeholders, Programs, argv, compile, next_word};
 
 use super::{
-    command_plan::NO_TIMEOUT_SECS, map_args::MapArgs, map_concurrency, map_lists::check_lists, refused,
+    command_plan::NO_TIMEOUT_SECS, map_args::MapArgs, map_concurrency, map_lists::check_lists,
+    map_words::leading_words, refused,
 };
 use crate::{
     error::{CliError, Result},
@@ -20,8 +21,8 @@ pub(super) struct Pipeline {
     pub(super) text: String,
     pub(super) tasks: Vec<Task>,
     pub(super) fields: InputFields,
-    /// Placeholders at the start of a word that a program may read as an option.
-    pub(super) leading: InputFields,
+    /// Templates of words that begin with an input and that a program may read as options.
+    pub(super) leading: Vec<String>,
     pub(super) concurrency: Option<ConcurrencyKey>,
     /// Notes about the pipeline for the user.
     pub(super) notes: Vec<String>,
@@ -31,7 +32,6 @@ pub(super) struct Pipeline {
 #[derive(Default)]
 struct ParserNotes {
     placeholders: BTreeSet<Placeholder>,
-    leading: BTreeSet<Placeholder>,
     notes: Vec<String>,
 }
 
@@ -41,9 +41,6 @@ impl ParserNotes {
             return;
         };
         self.placeholders.insert(placeholder);
-        if braces.role.may_be_option && braces.before.is_empty() {
-            self.leading.insert(placeholder);
-        }
         if matches!(braced, BraceMeaning::Doubtful(_)) {
             let Braces { before, inside, after, .. } = braces;
             self.notes.push(format!(
@@ -96,19 +93,17 @@ pub(super) fn read(
         append(&mut tasks, args, &mut found)?;
         text += " {}";
     }
-    let ParserNotes { mut placeholders, mut leading, notes } = found;
+    let ParserNotes { mut placeholders, notes } = found;
     placeholders.retain(|placeholder| !placeholder.is_slot());
-    leading.retain(|placeholder| !placeholder.is_slot());
     let (concurrency, of_key) = map_concurrency::read(args, reader)?.unzip();
-    leading.extend(check_lists(&tasks, &placeholders, args.inputs_may_be_code)?);
+    check_lists(&tasks, &placeholders, args.inputs_may_be_code)?;
+    let leading = if args.inputs_may_be_options { Vec::new() } else { leading_words(&tasks) };
     placeholders.extend(of_key.unwrap_or_default());
     for task in &mut tasks {
         task.timeout_secs = Some(args.timeout.unwrap_or(NO_TIMEOUT_SECS));
         task.idle_timeout_secs = args.idle_timeout;
     }
-    let leading = if args.inputs_may_be_options { BTreeSet::new() } else { leading };
-    let fields = |placeholders| InputFields { placeholders, columns: columns.clone() };
-    let (fields, leading) = (fields(placeholders), fields(leading));
+    let fields = InputFields { placeholders, columns: columns.clone() };
     Ok(Pipeline { text, tasks, fields, leading, concurrency, notes })
 }
 
@@ -152,9 +147,6 @@ fn append(tasks: &mut [Task], args: &MapArgs, found: &mut ParserNotes) -> Result
         return Err(CliError::usage(reason, instead));
     }
     let whole = if args.is_grouped() { Placeholder::WHOLE.of_group() } else { Placeholder::WHOLE };
-    if role.may_be_option {
-        found.leading.insert(whole);
-    }
     task.args.push(whole.template());
     found.placeholders.insert(whole);
     Ok(())
@@ -219,12 +211,17 @@ mod tests {
             (&["--", "sh", "deploy.sh"], true),
             (&["--", "python3 tool.py {}"], true),
             (&["--", "python3 tool.py -- {}"], false),
+            (&["--", "mv -v {} {/.}-old"], true),
+            (&["--", "env -- rm {}"], true),
+            (&["--", "env -- rm -- {}"], false),
             (&["-I@", "--", "rm @"], true),
             (&["--inputs-may-be-options", "--", "rm {}"], false),
         ] {
-            let leading = pipeline(words, 1).unwrap().leading.placeholders;
+            let leading = pipeline(words, 1).unwrap().leading;
             assert_eq!(!leading.is_empty(), expected, "{words:?}");
         }
+        let leading = pipeline(&["--", "mv {1}{2} \\{1}{2} {.}-old x{}"], 2).unwrap().leading;
+        assert_eq!(leading, ["{{input.arg1}}{{input.arg2}}", "{{input.line_noext}}-old"]);
     }
 
     #[test]
@@ -234,7 +231,7 @@ mod tests {
         assert_eq!(read.fields.placeholders.len(), 1, "the input has no field for it");
         let read = pipeline(&["--", "x {%}"], 1).unwrap();
         assert_eq!((&*read.tasks[0].args, read.fields.placeholders.len()), (&["{{slot}}".to_owned()][..], 0));
-        assert!(read.leading.placeholders.is_empty());
+        assert!(read.leading.is_empty());
         assert_eq!(pipeline(&["--", "x '\\{%}' {}"], 1).unwrap().tasks[0].args[0], "{%}");
     }
 

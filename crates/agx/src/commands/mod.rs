@@ -27,6 +27,7 @@ mod map_lists;
 mod map_pipeline;
 mod map_placement;
 mod map_verdict;
+mod map_words;
 pub(crate) mod mcp;
 pub(crate) mod overview;
 pub(crate) mod plan;

@@ -35,6 +35,12 @@ impl CommandTemplate {
 /// Text that stands for the slot, because agx does not know in which slot a job ran.
 const SLOT: &str = "{%}";
 
+/// Returns the words with the placeholders replaced by the values of `input`.
+pub(super) fn filled_args(words: &[String], input: &str) -> Vec<String> {
+    let input = serde_json::from_str::<&RawValue>(input).unwrap_or(RawValue::NULL);
+    template::fill_args(words, Values { input, slot: SLOT }).unwrap_or_else(|_| words.to_vec())
+}
+
 /// Returns the tasks with the placeholders replaced by the values of `input`.
 pub(crate) fn filled(tasks: &[Task], input: &str) -> Vec<Task> {
     let input = serde_json::from_str::<&RawValue>(input).unwrap_or(RawValue::NULL);

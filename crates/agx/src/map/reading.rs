@@ -158,7 +158,7 @@ mod tests {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             let _inside = runtime.enter();
             let output = OutputFormat::default();
-            let check = OptionCheck::new(InputFields::default(), output);
+            let check = OptionCheck::new(Vec::new(), InputFields::default(), output);
             let command = CommandTemplate::new(Vec::new(), InputFields::default());
             let resumed = Resumed::new(BTreeMap::new(), command, output);
             let mut inputs = read(sources(&sizes), None, resumed, check, false).unwrap().inputs;
@@ -184,7 +184,7 @@ mod tests {
     #[tokio::test]
     async fn inputs_are_counted_before_the_first_without_those_that_are_skipped() {
         let output = OutputFormat::default();
-        let check = OptionCheck::new(InputFields::default(), output);
+        let check = OptionCheck::new(Vec::new(), InputFields::default(), output);
         let command = CommandTemplate::new(Vec::new(), InputFields::default());
         let resumed = Resumed::new(BTreeMap::from([(2, 0)]), command, output);
         let mut arriving = read(sources(&[1; 5]), None, resumed, check, true).unwrap();
