@@ -30,6 +30,7 @@ mod braces;
 mod compile;
 mod interpreter;
 mod nesting;
+mod own_braces;
 mod redirect;
 mod refusal;
 mod render;
@@ -40,6 +41,7 @@ mod wrapper;
 
 pub use braces::{Braces, Meaning, Placeholders};
 pub use compile::{Programs, argv, compile};
+pub use own_braces::BraceFiller;
 pub use refusal::Refusal;
 pub use render::render;
 pub use role::{WordRole, next_word};

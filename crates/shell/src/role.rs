@@ -4,6 +4,7 @@ use agenix_protocol::documents::Task;
 
 use crate::{
     interpreter::{self, AWK, Interpreter, NextWord, SHELL_STARTER, Script},
+    own_braces::{self, BraceFiller, OwnBraces},
     script::Language,
     wrapper::{self, have_options_ended, inner, name},
 };
@@ -21,14 +22,22 @@ pub struct WordRole {
     pub may_be_pattern: bool,
     /// Program that reads the word if it is an option.
     options_of: Option<&'static Interpreter>,
+    /// Use that a program other than agx has for braces in the word.
+    own_braces: Option<OwnBraces>,
 }
 
 impl WordRole {
+    /// Returns the program that fills in braces of the word by itself, as `find -exec` does.
+    pub fn brace_filler(self) -> Option<&'static BraceFiller> {
+        self.own_braces.and_then(OwnBraces::filler)
+    }
+
     /// Returns the role of the rest of a word that begins with `start`: an option such as `-e` may
     /// have its program text in its own word.
     pub(crate) fn behind(self, start: &str) -> Self {
         let interpreter = self.options_of.filter(|interpreter| interpreter.has_text_behind(start));
-        Self { script: interpreter.map_or(self.script, |interpreter| Some(interpreter.language)), ..self }
+        let script = interpreter.map_or(self.script, |interpreter| Some(interpreter.language));
+        Self { script, own_braces: self.own_braces.map(|own| own.behind(start)), ..self }
     }
 }
 
@@ -75,7 +84,8 @@ pub(crate) fn of_next(words: &[&str]) -> WordRole {
         Script::None => (None, !have_options_ended(words, command), None),
         Script::Options(interpreter) => (None, !have_options_ended(words, command), Some(interpreter)),
     };
-    WordRole { script, continues_script, may_be_option, may_be_pattern, options_of }
+    let own_braces = own_braces::of_next(words);
+    WordRole { script, continues_script, may_be_option, may_be_pattern, options_of, own_braces }
 }
 
 /// Returns true if `program` is one that takes program texts.

@@ -80,7 +80,7 @@ pub(crate) fn inner<'w, 's>(words: &'w [&'s str], is_known: &dyn Fn(&str) -> boo
 
 /// Returns the command in the arguments of the wrapper that begins `words`, as far as it is there,
 /// or `None` if no wrapper does.
-fn command_in<'w, 's>(
+pub(crate) fn command_in<'w, 's>(
     words: &'w [&'s str],
     is_known: &dyn Fn(&str) -> bool,
 ) -> Option<&'w [&'s str]> {

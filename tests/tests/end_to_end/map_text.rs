@@ -111,6 +111,24 @@ fn input_becomes_neither_code_nor_an_option() {
 }
 
 #[test]
+fn braces_of_find_are_left_to_find() {
+    let lab = Lab::on_files();
+    std::fs::create_dir(lab.path().join("a")).unwrap();
+    let names = ["a/x.tmp", "a/keep"];
+    for name in names {
+        lab.file(name, "1\n");
+    }
+    let left = || names.map(|name| lab.path().join(name).exists());
+    let find = "find {} -name '*.tmp' -exec rm -rf {} ';'";
+    let refused = mapped(&lab, &["--", find, ":::", "a"]).expect(2).err;
+    assert!(refused.contains("{} may stand for the input, or for text that find fills in"), "{refused}");
+    assert_eq!(left(), [true; 2]);
+    let find = ["--", "find", "{1}", "-name", "*.tmp", "-exec", "rm", "-rf", "\\{}", ";", ":::", "a"];
+    mapped(&lab, &find).expect(0);
+    assert_eq!(left(), [false, true]);
+}
+
+#[test]
 fn files_of_other_programs_are_read_and_what_they_hold_is_shown() {
     let lab = Lab::on_files();
     let agq = lab.agq(&[]);

@@ -1,6 +1,6 @@
 //! Meaning of braces in a command: placeholder, text, or ambiguous and therefore refused.
 
-use agenix_shell::{Braces, Language, Meaning};
+use agenix_shell::{BraceFiller, Braces, Language, Meaning};
 
 use super::{
     code::{script_around, within_script},
@@ -112,13 +112,15 @@ impl BraceParser<'_> {
         }
     }
 
-    /// Refuses a placeholder that would make an input a part of a script.
+    /// Refuses a placeholder that would make an input a part of a script, or that another program
+    /// fills in.
     fn in_code(self, placeholder: Placeholder, braces: &Braces<'_>) -> BraceMeaning {
         match script_around(braces) {
             Some(language) if !self.may_be_code && !placeholder.is_number() => {
                 within_script(&written(braces), language)
             }
-            _ => BraceMeaning::Placeholder(placeholder),
+            _ if self.is_renamed => BraceMeaning::Placeholder(placeholder),
+            _ => of_other_program(placeholder, braces).unwrap_or(BraceMeaning::Placeholder(placeholder)),
         }
     }
 }
@@ -155,6 +157,9 @@ pub(crate) fn in_plan(braces: &Braces<'_>, may_be_code: bool) -> Meaning {
     };
     if let (false, Some(language)) = (may_be_code, script_around(braces)) {
         return within_script(&written, language).into();
+    }
+    if let (true, Some(filler)) = (inside.is_empty(), braces.role.brace_filler()) {
+        return filled_by(filler, &written, "{input.line}").into();
     }
     Meaning::Placeholder(format!("{{{{{field}}}}}"))
 }
@@ -219,6 +224,24 @@ fn two_meanings(braces: &Braces<'_>) -> BraceMeaning {
             "write \\{written} for these characters as they are; `agx map -I TEXT` takes TEXT as the placeholder, and braces as text"
         ),
     }
+}
+
+/// Refuses a placeholder that another program fills in, such as `{}` behind `find -exec`.
+fn of_other_program(placeholder: Placeholder, braces: &Braces<'_>) -> Option<BraceMeaning> {
+    let filler = braces.role.brace_filler()?;
+    let is_filled = placeholder.is_whole() || (filler.has_parts && !placeholder.is_number());
+    if !is_filled || placeholder.source().is_some() {
+        return None;
+    }
+    Some(filled_by(filler, &written(braces), &format!("{{1{}}}", braces.inside)))
+}
+
+fn filled_by(filler: &BraceFiller, written: &str, for_the_input: &str) -> BraceMeaning {
+    let name = filler.name;
+    refused(
+        format!("{written} may stand for the input, or for text that {name} fills in"),
+        format!("write {for_the_input} for the input, or \\{written} for what {name} fills in"),
+    )
 }
 
 fn empty_action() -> BraceMeaning {

@@ -52,6 +52,11 @@ fn braces_with_the_syntax_of_placeholders_are_placeholders() {
         ("awk -f p dir/{}", ONE, "dir/{{input.line}}"),
         ("awk {}", ONE, "{{input.line}}"),
         ("sh -c 'touch {#}'", ONE, "touch {{input.seq}}"),
+        ("find dir -newer {}", ONE, "{{input.line}}"),
+        ("find dir -exec cp {1}", ONE, "{{input.arg1}}"),
+        ("find dir -exec ls \\; -name {.}", ONE, "{{input.line_noext}}"),
+        ("xargs -I@ cp @ {}", ONE, "{{input.line}}"),
+        ("xargs -n {}", ONE, "{{input.line}}"),
         ("sh -c {}", ONE, "{{input.line}}"),
         ("sh -c 'wc \"$1\"' sh {}", ONE, "{{input.line}}"),
         ("sh -c 'wc {}'", CODE, "wc {{input.line}}"),
@@ -100,6 +105,16 @@ fn ambiguous_braces_are_refused_with_both_alternatives() {
         ("node --eval='f(\"{}\")'", ONE, "a program of node", "process.argv[1]"),
         ("fish --command 'echo {}'", ONE, "a shell script", "sh {}"),
         ("script -qc'echo {}'", ONE, "a shell script", "sh {}"),
+        (
+            "find {} -exec rm -rf {} \\;",
+            ONE,
+            "or for text that find fills in",
+            "write {1} for the input, or \\{} for",
+        ),
+        ("find dir -exec sh -c 'rm {}'", CODE, "that find fills in", "\\{}"),
+        ("xargs -I{} cp {1} out", ONE, "that xargs fills in", "\\{} for what xargs"),
+        ("xargs -i cp {} out", ONE, "that xargs fills in", "{1} for the input"),
+        ("parallel gzip {.}", ONE, "{.} may stand for the input", "write {1.} for the input, or \\{.} for"),
         ("ssh host 'wc {}'", ONE, "a shell of the host", "| ssh HOST"),
         ("ssh host wc {}", ONE, "a shell of the host", "| ssh HOST"),
     ] {
@@ -118,6 +133,10 @@ fn alternatives_of_refusals_are_accepted() {
         ("git checkout '@\\{-1}'", "@{-1}"),
         ("awk 'NR==1\\{}'", "NR==1{}"),
         ("sh -c 'echo \\{}'", "echo {}"),
+        ("find {1} -exec rm -rf \\{}", "{}"),
+        ("xargs -I\\{} cp \\{} {1}", "{{input.arg1}}"),
+        ("xargs -I\\{}", "-I{}"),
+        ("parallel mv \\{} {1.}", "{{input.arg1_noext}}"),
         ("awk -v x={} 'NR == x'", "NR == x"),
         ("perl -e 'print $ARGV[0]' -- {}", "{{input.line}}"),
         ("python3 -c 'import sys; print(sys.argv[1])' {}", "{{input.line}}"),
@@ -206,6 +225,8 @@ fn plan_braces_name_fields_or_the_line() {
         ("grep -E '[0-9]{4}'", "[0-9]{4}"),
         ("a '{{.}}'", r#"{{"{{"}}.}}"#),
         ("a '\\{.}\\{}'", "{.}{}"),
+        ("find {} -exec rm \\{}", "{}"),
+        ("find dir -exec cp {input.file}", "{{input.file}}"),
         ("awk '/x/{}'", "/x/{}"),
     ] {
         assert_eq!(of(text).as_deref(), Ok(expected), "{text}");
@@ -215,6 +236,7 @@ fn plan_braces_name_fields_or_the_line() {
         ("a {2}", "{2} is made by"),
         ("a '{{}}'", "{} in braces"),
         ("sh -c 'echo {input.x}'", "a shell script"),
+        ("find {} -exec rm {} \\;", "for text that find fills in"),
     ] {
         assert!(of(text).unwrap_err().contains(reason), "{text}");
     }
