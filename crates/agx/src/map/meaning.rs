@@ -52,6 +52,9 @@ impl BraceParser<'_> {
         if braces.is_double {
             return two_meanings(braces);
         }
+        if is_argument_count(braces) {
+            return BraceMeaning::Text;
+        }
         match (placeholder.source(), is_empty_action(braces)) {
             (None, Some(true)) => BraceMeaning::Text,
             (None, Some(false)) => empty_action(),
@@ -131,7 +134,8 @@ pub(crate) fn in_plan(braces: &Braces<'_>, may_be_code: bool) -> Meaning {
     let field = if inside.trim_start().starts_with("input.") {
         inside.trim().to_owned()
     } else {
-        let Some(placeholder) = Placeholder::parse(inside) else { return Meaning::Text };
+        let placeholder = Placeholder::parse(inside).filter(|_| !is_argument_count(braces));
+        let Some(placeholder) = placeholder else { return Meaning::Text };
         if placeholder.is_slot() && !braces.is_double {
             return Meaning::Placeholder(placeholder.template());
         }
@@ -242,6 +246,14 @@ fn filled_by(filler: &BraceFiller, written: &str, for_the_input: &str) -> BraceM
         format!("{written} may stand for the input, or for text that {name} fills in"),
         format!("write {for_the_input} for the input, or \\{written} for what {name} fills in"),
     )
+}
+
+/// Returns true for `${#}` in a script, the number of its arguments.
+fn is_argument_count(braces: &Braces<'_>) -> bool {
+    let is_of_shell = matches!(braces.role.script, Some(Language::Shell | Language::Remote));
+    // `$$` is the number of the process.
+    let dollars = braces.before.len() - braces.before.trim_end_matches('$').len();
+    is_of_shell && braces.inside == "#" && !braces.is_double && dollars % 2 == 1
 }
 
 fn empty_action() -> BraceMeaning {
