@@ -106,6 +106,9 @@ fn input_becomes_neither_code_nor_an_option() {
         assert!(whole.contains("not run, because its argument '-rf' begins with -"), "{whole}");
     }
     assert!(lab.path().join("plain").exists());
+    let words = mapped(&lab, &["--", "echo", "{}", ">", "new", ":::", "a"]).expect(0);
+    assert_eq!(words.out, "a > new\n");
+    assert!(words.err.contains("'>' is an argument of echo"), "{}", words.err);
     let meant = mapped(&lab, &["--inputs-may-be-options", "--", "sort {} n", ":::", "-r"]);
     assert!(meant.expect(1).err.contains("sort exited with code 2"));
 }

@@ -6,8 +6,12 @@ use agenix_protocol::documents::{ConcurrencyKey, Task};
 use agenix_shell::{Braces, Placeholders, Programs, argv, compile, next_word};
 
 use super::{
-    command_plan::NO_TIMEOUT_SECS, map_args::MapArgs, map_concurrency, map_lists::check_lists,
-    map_words::leading_words, refused,
+    command_plan::NO_TIMEOUT_SECS,
+    map_args::MapArgs,
+    map_concurrency,
+    map_lists::check_lists,
+    map_words::{leading_words, operator_note},
+    refused,
 };
 use crate::{
     error::{CliError, Result},
@@ -93,8 +97,9 @@ pub(super) fn read(
         append(&mut tasks, args, &mut found)?;
         text += " {}";
     }
-    let ParserNotes { mut placeholders, notes } = found;
+    let ParserNotes { mut placeholders, mut notes } = found;
     placeholders.retain(|placeholder| !placeholder.is_slot());
+    notes.extend(operator_note(words));
     let (concurrency, of_key) = map_concurrency::read(args, reader)?.unzip();
     check_lists(&tasks, &placeholders, args.inputs_may_be_code)?;
     let leading = if args.inputs_may_be_options { Vec::new() } else { leading_words(&tasks) };
