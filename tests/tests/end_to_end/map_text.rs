@@ -94,8 +94,9 @@ fn input_becomes_neither_code_nor_an_option() {
         some.err
     );
     assert_eq!(left(), [true, true, false]);
-    let dry = mapped(&lab, &[&["--dry-run", "--", "rm -f {}"], &names[..]].concat()).expect(0);
+    let dry = mapped(&lab, &[&["--dry-run", "--", "rm -f {}"], &names[..]].concat()).expect(1);
     assert_eq!(dry.out, "rm -f plain\n");
+    assert!(dry.err.contains("2 jobs would not run"), "{}", dry.err);
     mapped(&lab, &[&["--", "rm -f -- {}"], &names[..]].concat()).expect(0);
     assert_eq!(left(), [false; 3]);
     let sum = mapped(&lab, &["-k", "--", "expr", "1", "+", ":::", "-5", "5"]).expect(0).out;

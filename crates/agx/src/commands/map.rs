@@ -31,7 +31,7 @@ use crate::{
         ReadAhead, Resumed, Sources, StopLevel, SubmissionPace, blocks, end, is_decided_by_agq, needs_total,
         split,
     },
-    output::OutputFormat,
+    output::{OutputFormat, counted},
     util::signals::{self, FirstSignal},
 };
 
@@ -199,7 +199,7 @@ fn show(
     (mut resumed, mut check, workers): (Resumed, OptionCheck, Option<Vec<WorkerId>>),
     output: OutputFormat,
 ) -> Result<()> {
-    let (mut seq, mut shown) = (0, Ok(()));
+    let (mut seq, mut refused, mut shown) = (0, 0, Ok(()));
     let mut line = |inputs: &[String]| {
         seq += 1;
         if resumed.skips(Some(inputs), seq) {
@@ -207,6 +207,7 @@ fn show(
         }
         if let Some(why) = check.why_not(inputs, seq) {
             output.note(&format!("agx: job {seq}: {why}"));
+            refused += 1;
             return true;
         }
         let command = resumed.command(inputs, seq);
@@ -229,9 +230,13 @@ fn show(
         sources.each(&mut row)?;
     }
     shown?;
-    unfit.map_or(Ok(()), |why| {
-        Err(CliError::usage(why, "leave it out, or convert it; a run would continue without it"))
-    })
+    if let Some(why) = unfit {
+        return Err(CliError::usage(why, "leave it out, or convert it; a run would continue without it"));
+    }
+    if refused > 0 {
+        return Err(CliError::Jobs(counted(refused, "job would not run", "jobs would not run")));
+    }
+    Ok(())
 }
 
 /// Returns the engine of a map. `own` has the number of slots of a private worker, and the maximum
