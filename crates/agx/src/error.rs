@@ -70,6 +70,9 @@ pub(crate) enum CliError {
     /// agx itself failed, in `agx run`.
     #[error("{failure}")]
     OfRun { failure: Box<CliError>, exit_code: u8 },
+    /// The command has done only a part of its work, which `done` names.
+    #[error("{failure}; {done}")]
+    Partly { failure: Box<CliError>, done: String, help: String },
     /// The reader of stdout has closed it, so agx prints nothing more.
     #[error("stdout is closed")]
     BrokenPipe,
@@ -101,6 +104,7 @@ impl CliError {
             Self::BrokenPipe => (141, "broken_pipe"),
             Self::Command { exit_code, .. } => (*exit_code, "command_failed"),
             Self::OfRun { failure, exit_code } => (*exit_code, failure.codes().1),
+            Self::Partly { failure, .. } => failure.codes(),
         }
     }
 
@@ -118,6 +122,7 @@ impl CliError {
         match self {
             Self::NoServer { .. } => true,
             Self::Rejected { problem, .. } => ErrorKind::of(problem) == ErrorKind::StoreFailed,
+            Self::Partly { failure, .. } => failure.is_outage(),
             _ => false,
         }
     }
@@ -142,7 +147,7 @@ impl CliError {
     /// Returns true if the message has several lines.
     pub(crate) fn has_lines(&self) -> bool {
         match self {
-            Self::OfRun { failure, .. } => failure.has_lines(),
+            Self::OfRun { failure, .. } | Self::Partly { failure, .. } => failure.has_lines(),
             failure => matches!(failure, Self::Marked { .. } | Self::NoPlan { .. }),
         }
     }
@@ -162,6 +167,10 @@ impl CliError {
             }
             Self::Unfollowed(id) => Some(format!("follow it again with `agx logs -f {id}`")),
             Self::OfRun { failure, .. } => failure.help(),
+            Self::Partly { failure, help, .. } => {
+                let first = failure.help().map(|first| format!("{first}; ")).unwrap_or_default();
+                Some(first + help)
+            }
             Self::Jobs(_)
             | Self::Different(_)
             | Self::ChecksFailed(_)
@@ -182,6 +191,11 @@ impl CliError {
 
     pub(crate) fn usage(problem: impl Into<String>, help: impl Into<String>) -> Self {
         Self::Usage { problem: problem.into(), help: help.into() }
+    }
+
+    /// Returns the failure of a command that has done a part of its work, which `done` names.
+    pub(crate) fn after(self, done: impl Into<String>, help: impl Into<String>) -> Self {
+        Self::Partly { failure: Box::new(self), done: done.into(), help: help.into() }
     }
 
     /// Returns the error for a missing object. `object` names its kind, for example "plan".
@@ -281,6 +295,7 @@ fn advice(kind: ErrorKind) -> &'static str {
         }
         ErrorKind::TooManyInputs => "submit them as several actions, or raise agq's --max-inputs",
         ErrorKind::QueueFull => "try again when jobs of the queue have started, or submit fewer inputs",
+        ErrorKind::BudgetUsed => "`agx budget` shows the budget of your key, and when it has room again",
         ErrorKind::MessageTooLarge => {
             "submit the inputs as several actions, or raise agq's --max-message-bytes"
         }

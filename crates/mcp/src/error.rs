@@ -75,7 +75,7 @@ fn advice(reason: &str) -> &'static str {
         }
         ErrorKind::QueueFull => "submit it again when jobs of the queue have started",
         ErrorKind::ActionExists => "choose another request_id for another request",
-        _ if reason.starts_with("BUDGET") => "wait until the budget has room again; agx_budget shows when",
+        ErrorKind::BudgetUsed => "wait until the budget has room again; agx_budget shows when",
         _ if reason.starts_with("NOPERM") => "a person has to permit this for the key of this server",
         _ => "change the request according to the message",
     }

@@ -32,6 +32,8 @@ pub enum ErrorKind {
     TooManyInputs,
     /// The queue has no room for the jobs, and the command may succeed when jobs have started.
     QueueFull,
+    /// The budget of the key has no room for the jobs or plans.
+    BudgetUsed,
     /// The job does not exist.
     JobNotFound,
     /// The worker is not registered.
@@ -74,7 +76,7 @@ pub enum ErrorKind {
 
 /// Beginnings of error lines. Of two beginnings where one begins with the other, the longer comes
 /// first.
-const PREFIXES: [(&str, ErrorKind); 31] = [
+const PREFIXES: [(&str, ErrorKind); 32] = [
     ("Plan already exists", ErrorKind::PlanExists),
     ("Plan not found", ErrorKind::PlanNotFound),
     ("Invalid plan schema", ErrorKind::InvalidPlan),
@@ -86,6 +88,7 @@ const PREFIXES: [(&str, ErrorKind); 31] = [
     ("Invalid action schema", ErrorKind::InvalidAction),
     ("Too many inputs", ErrorKind::TooManyInputs),
     ("Queue is full", ErrorKind::QueueFull),
+    ("BUDGET", ErrorKind::BudgetUsed),
     ("Job not found", ErrorKind::JobNotFound),
     ("Worker not registered", ErrorKind::WorkerNotRegistered),
     ("Output not available", ErrorKind::OutputNotAvailable),

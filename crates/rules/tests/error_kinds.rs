@@ -1,12 +1,16 @@
 //! Clients recognise the texts of rejections by their [`ErrorKind`].
 
 use agenix_protocol::errors::ErrorKind;
-use agenix_rules::rejection::Rejection;
+use agenix_rules::{
+    budget::{BudgetAmount, Exhausted},
+    rejection::Rejection,
+};
 
 #[test]
 fn rejections_have_the_kind_that_clients_expect() {
     let halt = "now,fail=1".parse().unwrap();
     let full = Rejection::QueueFull { queue: "q".into(), depth: 1, bound: 1 };
+    let used = Exhausted { amount: BudgetAmount::Jobs, used: 1, limit: 1, wanted: 1, next: None };
     let decided =
         |how: &str| Rejection::ApprovalDecided { plan_id: "p".parse().unwrap(), how: how.to_owned() };
     for (rejection, kind) in [
@@ -18,6 +22,7 @@ fn rejections_have_the_kind_that_clients_expect() {
         (Rejection::InvalidAction("inputs is missing".into()), ErrorKind::InvalidAction),
         (Rejection::TooManyInputs(1), ErrorKind::TooManyInputs),
         (full, ErrorKind::QueueFull),
+        (Rejection::Budget(used), ErrorKind::BudgetUsed),
         (Rejection::ActionExists("a".parse().unwrap()), ErrorKind::ActionExists),
         (Rejection::ActionNotFound("a".parse().unwrap()), ErrorKind::ActionNotFound),
         (Rejection::ActionHalted { action_id: "a".parse().unwrap(), halt }, ErrorKind::ActionHalted),

@@ -1,6 +1,6 @@
 //! Budgets of clients and agents: what they refuse, what they delay, and what they show.
 
-use e2e::{Agq, Agw, Lab, eventually};
+use e2e::{Agq, Agw, Lab, Ran, eventually};
 use serde_json::Value;
 
 use crate::support::{RawConnection, ended};
@@ -101,6 +101,37 @@ fn budget_refuses_what_does_not_fit_and_shows_what_is_used() {
     eventually("the larger budget", || {
         (alice.ask(&action("b", "p", 2)) == "+OK action_id=b jobs_created=2").then_some(())
     });
+}
+
+#[test]
+fn map_runs_what_fits_into_the_budget_and_names_what_was_not_sent() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--config", &keys(&lab, "jobs = 30")]);
+    let _agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "4"]);
+    let numbers: Vec<String> = (1..=100).map(|n| n.to_string()).collect();
+    lab.file("inputs", &numbers.join("\n"));
+    let map = |more: &[&str]| {
+        let mut command = lab.command("agx");
+        command.env("AGQ_ADDR", agq.address()).env("AGQ_SESSION_KEY", key("a"));
+        command.args(["map", "--joblog", "log", "-a", "inputs"]).args(more).args(["--", "echo"]);
+        Ran::from(command.output().unwrap())
+    };
+    let ran = map(&[]).expect(4);
+    assert_eq!(ran.out.lines().count(), 30);
+    assert!(ran.err.contains("BUDGET used up: jobs 30 of 30, next at 20"), "{}", ran.err);
+    assert!(ran.err.contains("not sent") && ran.err.contains("`agx budget`"), "{}", ran.err);
+    let refused = map(&["--resume"]).expect(4);
+    assert_eq!(refused.out, "", "the budget has no room");
+    keys(&lab, "jobs = 100");
+    agq.reload();
+    let mut alice = with_key(&agq, "a");
+    eventually("the larger budget", || {
+        (bulk(&mut alice, "BUDGET.GET")[0]["jobs"]["limit"] == 100).then_some(())
+    });
+    let all = ran.out + &map(&["--resume"]).expect(0).out;
+    let mut all: Vec<u32> = all.lines().map(|line| line.parse().unwrap()).collect();
+    all.sort_unstable();
+    assert!(all.into_iter().eq(1..=100), "each job has run once");
 }
 
 #[test]

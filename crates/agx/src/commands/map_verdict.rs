@@ -1,6 +1,7 @@
 //! Outcome of `agx map`: its error and exit code, and the inputs that were not sent. Ends of
 //! interrupted maps on a cluster.
 
+use agenix_client::ClientError;
 use agenix_protocol::{documents::HaltCondition, ids::ActionId};
 use tokio::sync::watch;
 
@@ -22,15 +23,15 @@ pub(super) async fn end_interrupted(
         return end_logged(mapped, (stop_level, action_id), output).await;
     }
     let left = end(mapped, stop_level, StopLevel::Leave).await.and_then(Result::ok);
-    Err(left_behind(left, action_id, output))
+    Err(left_behind(left.as_ref(), action_id, output))
 }
 
 /// Returns the failure of an interrupted map. The action continues if agq has the action.
-fn left_behind(left: Option<MapOutcome>, action_id: &ActionId, output: OutputFormat) -> CliError {
+fn left_behind(left: Option<&MapOutcome>, action_id: &ActionId, output: OutputFormat) -> CliError {
     if left.is_some_and(|left| !left.collected.has_begun) {
         return CliError::Interrupted;
     }
-    if let Some(unsent) = left.and_then(|left| not_sent(left.unsent)) {
+    if let Some(unsent) = left.and_then(|left| not_sent(&left.unsent)) {
         output.note(&format!("agx: {unsent}; the action continues with the inputs that it has"));
     }
     CliError::Detached(action_id.clone())
@@ -57,7 +58,7 @@ async fn end_logged(
     let cancelled = mapped.collected.cancelled;
     let cancelled =
         (cancelled > 0).then(|| format!("{} cancelled", counted(cancelled, "job was", "jobs were")));
-    let parts: Vec<String> = cancelled.into_iter().chain(not_sent(mapped.unsent)).collect();
+    let parts: Vec<String> = cancelled.into_iter().chain(not_sent(&mapped.unsent)).collect();
     if parts.is_empty() {
         return verdict(mapped, action_id, false);
     }
@@ -66,8 +67,8 @@ async fn end_logged(
 }
 
 /// Returns the text that names the inputs that were not sent, or `None` if all were.
-fn not_sent(unsent: UnsentInputs) -> Option<String> {
-    let UnsentInputs { inputs, is_more } = unsent;
+fn not_sent(unsent: &UnsentInputs) -> Option<String> {
+    let UnsentInputs { inputs, is_more, .. } = *unsent;
     match (inputs, is_more) {
         (0, false) => None,
         (0, true) => Some("further inputs were not read".into()),
@@ -79,15 +80,30 @@ fn not_sent(unsent: UnsentInputs) -> Option<String> {
     }
 }
 
-/// Returns the error of a map whose jobs did not all complete.
+/// Returns the error of a map whose jobs did not all complete, or whose budget did not suffice for
+/// all inputs.
 pub(super) fn verdict(mapped: MapOutcome, action_id: &ActionId, is_local: bool) -> Result<()> {
+    let jobs = incomplete_jobs(&mapped, action_id, is_local);
+    let unsent = not_sent(&mapped.unsent);
+    // A halted map wants no further inputs.
+    let is_halted = mapped.collected.is_halted;
+    let Some(reason) = mapped.unsent.refused.filter(|_| !is_halted) else {
+        return jobs.map_or(Ok(()), |what| Err(CliError::Jobs(what)));
+    };
+    let done: Vec<String> = unsent.into_iter().chain(jobs).collect();
+    let refused = CliError::from(ClientError::Rejected(reason));
+    Err(refused.after(done.join("; "), "with --joblog, the same command with --resume runs the rest then"))
+}
+
+/// Returns the text that says which jobs did not complete, or `None` if that is no failure.
+fn incomplete_jobs(mapped: &MapOutcome, action_id: &ActionId, is_local: bool) -> Option<String> {
     let MapOutcome { collected, unsent, halt } = mapped;
-    let MapCounts { completed, failed, cancelled, lost, unfit, is_halted, .. } = collected;
+    let MapCounts { completed, failed, cancelled, lost, unfit, is_halted, .. } = *collected;
     let failed = failed + unfit;
     // Enough jobs have completed, and failures of the others do not matter.
     let is_success = is_halted && halt.is_some_and(|halt| halt.counted == HaltCondition::Success);
     if is_success || (failed + lost == 0 && (cancelled == 0 || is_halted)) {
-        return Ok(());
+        return None;
     }
     let total = completed + failed + cancelled + lost;
     let mut parts = vec![format!("{failed} of {total} jobs failed")];
@@ -109,7 +125,7 @@ pub(super) fn verdict(mapped: MapOutcome, action_id: &ActionId, is_local: bool) 
     if !is_local && lost == 0 {
         parts.push(format!("see them with `agx action results {action_id}`"));
     }
-    Err(CliError::Jobs(parts.join("; ")))
+    Some(parts.join("; "))
 }
 
 #[cfg(test)]
@@ -140,7 +156,7 @@ mod tests {
         let halted = MapCounts { completed: 1, cancelled: 2, is_halted: true, ..none };
         assert_eq!(of(halted), None);
         let halted = MapCounts { failed: 1, ..halted };
-        let unsent = UnsentInputs { inputs: 5, is_more: true };
+        let unsent = UnsentInputs { inputs: 5, is_more: true, refused: None };
         assert_eq!(
             verdict_of(halted, unsent).unwrap(),
             "1 of 4 jobs failed; --halt ended it, 2 were cancelled; 5 inputs that were read were not sent, and further ones \
@@ -159,8 +175,21 @@ mod tests {
     }
 
     #[test]
+    fn map_whose_budget_is_used_up_is_refused_after_its_jobs() {
+        let of = |collected| {
+            let refused = Some("BUDGET used up: jobs 30 of 30".into());
+            verdict_of(collected, UnsentInputs { inputs: 70, is_more: false, refused })
+        };
+        let run = MapCounts { completed: 30, ..MapCounts::default() };
+        let refused = "agq refused: BUDGET used up: jobs 30 of 30; 70 inputs were not sent";
+        assert_eq!(of(run).unwrap(), refused);
+        assert_eq!(of(MapCounts { failed: 1, ..run }).unwrap(), format!("{refused}; 1 of 31 jobs failed"));
+        assert_eq!(of(MapCounts { is_halted: true, ..run }), None, "the halt left the inputs out");
+    }
+
+    #[test]
     fn map_counts_unsent_inputs_as_far_as_known() {
-        let message = |inputs, is_more| not_sent(UnsentInputs { inputs, is_more });
+        let message = |inputs, is_more| not_sent(&UnsentInputs { inputs, is_more, refused: None });
         assert_eq!(message(0, false), None);
         assert_eq!(message(1, false).unwrap(), "1 input was not sent");
         assert_eq!(message(0, true).unwrap(), "further inputs were not read");

@@ -53,7 +53,7 @@ pub(crate) struct Engine {
     pub(crate) most_waited: u64,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct MapOutcome {
     pub(crate) collected: MapCounts,
     pub(crate) unsent: UnsentInputs,
@@ -95,6 +95,7 @@ impl Engine {
             stop_level: stop_level.subscribe(),
             full_queue: FullQueueWait::new(output),
             count: 0,
+            refused: None,
             pace: self.pace,
         };
         let live = LiveJobs::new(output, self.grouping, self.delivery.tags);

@@ -15,6 +15,7 @@ mod grouping;
 mod halt;
 mod held;
 mod input;
+mod input_batch;
 mod joblog;
 mod large_output;
 mod lines;

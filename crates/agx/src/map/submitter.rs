@@ -20,12 +20,13 @@ use crate::{
     map::{
         fields::InputFields,
         input::{InvalidInput, MapInput, Read},
+        input_batch::{InputBatch, inputs_of},
         pace::SubmissionPace,
         read_ahead::ReadAhead,
         stop_level::StopLevel,
     },
     remote::{
-        chunked_submit::{MAX_BYTES, MAX_INPUTS},
+        chunked_submit::is_for_a_budget,
         full_queue::{FullQueueWait, is_for_a_full_queue},
         retrying_client::RetryingClient,
     },
@@ -44,13 +45,15 @@ pub(crate) enum SubmittedInput {
     Unfit(InvalidInput),
 }
 
-/// Inputs that were not sent before an early end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Inputs that were not sent before an early end, or because of a used-up budget.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct UnsentInputs {
     /// Number of inputs that agx has read and not sent.
     pub(crate) inputs: u64,
     /// True if there may be further inputs that agx has not read.
     pub(crate) is_more: bool,
+    /// Reason why agq takes no more of them: the budget of the key is used up.
+    pub(crate) refused: Option<String>,
 }
 
 /// Sender of inputs to agq.
@@ -69,44 +72,9 @@ pub(crate) struct InputSubmitter {
     pub(crate) full_queue: FullQueueWait,
     /// Number of jobs that agq has.
     pub(crate) count: u64,
+    /// Reason why agq takes no more inputs.
+    pub(crate) refused: Option<String>,
     pub(crate) pace: SubmissionPace,
-}
-
-/// Inputs that are sent in one command.
-#[derive(Default)]
-struct InputBatch {
-    inputs: Vec<(MapInput, Box<RawValue>)>,
-    bytes: usize,
-}
-
-impl InputBatch {
-    fn push(&mut self, input: MapInput, document: Box<RawValue>) {
-        self.bytes += document.get().len() + 1;
-        self.inputs.push((input, document));
-    }
-
-    fn takes(&self, document: &RawValue) -> bool {
-        let is_small = self.bytes + document.get().len() < MAX_BYTES;
-        self.inputs.is_empty() || (self.inputs.len() < MAX_INPUTS && is_small)
-    }
-
-    fn documents(&self) -> Vec<&RawValue> {
-        self.inputs.iter().map(|(_, document)| &**document).collect()
-    }
-
-    /// Keeps the first `stored` inputs, and returns the number of the others. A halt that is met
-    /// while agq stores a batch in chunks leaves the last inputs out.
-    fn truncate(&mut self, stored: u64) -> u64 {
-        let all = self.inputs.len();
-        self.inputs.truncate(usize::try_from(stored).unwrap_or(usize::MAX));
-        (all - self.inputs.len()) as u64
-    }
-
-    /// Splits the batch into two halves.
-    fn split(mut self) -> (Self, Self) {
-        let second = self.inputs.split_off(self.inputs.len() / 2);
-        (Self { inputs: self.inputs, bytes: 0 }, Self { inputs: second, bytes: 0 })
-    }
 }
 
 /// Receiver of inputs, and one input that did not fit into the previous batch.
@@ -129,8 +97,9 @@ impl InputSubmitter {
             }
         }
         let unsent = sent?;
-        let mut left = UnsentInputs { inputs: unsent, is_more: false };
-        if self.is_over() {
+        let is_over = self.is_over() || self.refused.is_some();
+        let mut left = UnsentInputs { inputs: unsent, is_more: false, refused: self.refused.take() };
+        if is_over {
             left.inputs += u64::from(source.held.is_some());
             loop {
                 match source.inputs.try_recv() {
@@ -170,26 +139,39 @@ impl InputSubmitter {
 
     /// Submits a batch, the first as a new action. Returns how many inputs were not submitted.
     async fn submit(&mut self, mut batch: InputBatch, is_last: bool) -> Result<u64> {
-        let Some(begun) = self.begun.take() else { return self.add(batch).await };
-        self.action.open = !is_last;
-        self.action.inputs = batch.documents().into_iter().map(ToOwned::to_owned).collect();
+        let Some(begun) = self.begun.take() else { return self.add(vec![batch]).await };
+        // Batches after this one, the next one at the end.
+        let mut later = Vec::new();
+        let submitted = loop {
+            self.action.open = !is_last || !later.is_empty();
+            self.action.inputs = batch.documents().into_iter().map(ToOwned::to_owned).collect();
+            match self.agq.submit(&self.action).await {
+                // The budget may have room for a part.
+                Err(ClientError::Rejected(reason)) if is_for_a_budget(&reason) && batch.inputs.len() > 1 => {
+                    let (first, second) = batch.split();
+                    later.push(second);
+                    batch = first;
+                }
+                submitted => break submitted,
+            }
+        };
+        self.action.inputs = Vec::new();
         let mut unsent = 0;
-        let (submitted, rest) = match self.agq.submit(&self.action).await {
+        let submitted = match submitted {
             // The inputs follow by `add`, which finds the one that agq refuses.
             Err(ClientError::Rejected(reason))
                 if is_for_an_input(&reason) || is_for_their_number(&reason) =>
             {
-                (self.action.open, self.action.inputs) = (true, Vec::new());
-                (self.agq.submit(&self.action).await.map(drop), Some(batch))
+                self.action.open = true;
+                later.push(batch);
+                self.agq.submit(&self.action).await.map(drop)
             }
-            submitted => {
-                self.action.inputs = Vec::new();
-                if let Ok(stored) = &submitted {
-                    unsent = batch.truncate(stored.jobs_created);
-                    self.announce(batch);
-                }
-                (submitted.map(drop), None)
+            Ok(stored) => {
+                unsent = batch.truncate(stored.jobs_created);
+                self.announce(batch);
+                Ok(())
             }
+            Err(error) => Err(error),
         };
         if let Err(error) = submitted {
             self.begun = Some(begun);
@@ -197,17 +179,16 @@ impl InputSubmitter {
         }
         // The receiver may have ended already.
         let _nobody = begun.send(());
-        match rest {
-            Some(batch) => self.add(batch).await,
-            None => Ok(unsent),
+        if unsent > 0 {
+            return Ok(unsent + inputs_of(&later));
         }
+        self.add(later).await
     }
 
-    /// Adds a batch to the action. Bisection finds each input that agq refuses, and adds the
-    /// others. While the queue is full, waits for room. Returns the number of inputs that were not
-    /// added because of an early end.
-    async fn add(&mut self, batch: InputBatch) -> Result<u64> {
-        let mut batches = vec![batch];
+    /// Adds batches to the action, the last one first. Bisection finds each input that agq refuses,
+    /// and adds the others. While the queue is full, waits for room. Returns the number of inputs
+    /// that were not added because of an early end or a used-up budget.
+    async fn add(&mut self, mut batches: Vec<InputBatch>) -> Result<u64> {
         while let Some(batch) = batches.pop() {
             let json = to_json(&batch.documents());
             match self.agq.add_inputs(&self.action_id, json, self.count).await {
@@ -220,12 +201,20 @@ impl InputSubmitter {
                 }
                 Err(ClientError::Rejected(reason))
                     if batch.inputs.len() > 1
-                        && (is_for_an_input(&reason) || is_for_their_number(&reason)) =>
+                        && (is_for_an_input(&reason)
+                            || is_for_their_number(&reason)
+                            || is_for_a_budget(&reason)) =>
                 {
                     let (first, second) = batch.split();
                     batches.extend([second, first]);
                 }
                 Err(ClientError::Rejected(reason)) if is_for_an_input(&reason) => self.refuse(batch, &reason),
+                Err(ClientError::Rejected(reason)) if is_for_a_budget(&reason) => {
+                    // The accepted jobs are booked, so the map goes on with them.
+                    batches.push(batch);
+                    self.refused = Some(reason);
+                    return Ok(inputs_of(&batches));
+                }
                 Err(ClientError::Rejected(reason)) if is_for_a_full_queue(&reason) => {
                     batches.push(batch);
                     tokio::select! {
@@ -316,10 +305,6 @@ impl InputSubmitter {
     }
 }
 
-fn inputs_of(batches: &[InputBatch]) -> u64 {
-    batches.iter().map(|batch| batch.inputs.len() as u64).sum()
-}
-
 /// Returns the next input as soon as it may be submitted.
 async fn next_with_room(ahead: &ReadAhead, inputs: &mut mpsc::Receiver<Read>) -> Option<Read> {
     ahead.room().await;
@@ -343,49 +328,7 @@ fn is_for_their_number(reason: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::value::RawValue;
-
-    use super::{InputBatch, MAX_BYTES, MAX_INPUTS, MapInput, is_for_an_input, is_for_their_number};
-
-    fn document(bytes: usize) -> Box<RawValue> {
-        RawValue::from_string(format!("\"{}\"", "x".repeat(bytes - 2))).unwrap()
-    }
-
-    fn batch(documents: &[usize]) -> InputBatch {
-        let mut batch = InputBatch::default();
-        for (seq, &bytes) in (1..).zip(documents) {
-            batch.push(MapInput { seq, args: Vec::new(), block: None }, document(bytes));
-        }
-        batch
-    }
-
-    fn numbers(batch: &InputBatch) -> Vec<u64> {
-        batch.inputs.iter().map(|(input, _)| input.seq).collect()
-    }
-
-    #[test]
-    fn truncated_batch_keeps_the_stored_inputs_and_counts_the_others() {
-        for (stored, kept, others) in
-            [(0, vec![], 3), (2, vec![1, 2], 1), (3, vec![1, 2, 3], 0), (9, vec![1, 2, 3], 0)]
-        {
-            let mut batch = batch(&[2; 3]);
-            assert_eq!((batch.truncate(stored), numbers(&batch)), (others, kept), "{stored}");
-        }
-    }
-
-    #[test]
-    fn batches_are_bounded_before_they_are_sent() {
-        assert!(batch(&[]).takes(&document(3 * MAX_BYTES)), "one may be larger, and travels alone");
-        assert!(!batch(&[MAX_BYTES / 2]).takes(&document(MAX_BYTES / 2)));
-        assert!(batch(&[MAX_BYTES / 2]).takes(&document(MAX_BYTES / 2 - 2)));
-        assert!(!batch(&vec![2; MAX_INPUTS]).takes(&document(2)));
-    }
-
-    #[test]
-    fn split_batches_keep_all_inputs_in_order() {
-        let (first, second) = batch(&[2; 5]).split();
-        assert_eq!((numbers(&first), numbers(&second)), (vec![1, 2], vec![3, 4, 5]));
-    }
+    use super::{is_for_a_budget, is_for_an_input, is_for_their_number};
 
     #[test]
     fn rejections_of_inputs_differ_from_those_of_the_action() {
@@ -395,5 +338,7 @@ mod tests {
         assert!(!is_for_an_input("Action is not open: a"));
         let full = "Queue is full: ready has 0 jobs, at most 1000";
         assert!(is_for_their_number(full) && !is_for_an_input(full));
+        let used = "BUDGET used up: jobs 4000 of 5000, 2000 wanted, next at 2026-11-27T05:00:00.000Z";
+        assert!(is_for_a_budget(used) && !is_for_their_number(used) && !is_for_an_input(used));
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use agenix_client::{ClientError, SubmittedAction};
 use agenix_protocol::{
     documents::{ActionSubmission, to_json},
+    errors::ErrorKind,
     limits::Limits,
 };
 use agenix_rules::{action, concurrency_key, rejection::Rejection};
@@ -88,6 +89,11 @@ async fn check(agq: &mut RetryingClient, action: &ActionSubmission) -> Result<()
             of_key.map_or(Ok(()), |key| concurrency_key::check_inputs(key, &action.inputs, &limits))
         })
         .map_err(|rejection| refused(&rejection))
+}
+
+/// Returns true if agq refused inputs because the budget of the key has no room for so many.
+pub(crate) fn is_for_a_budget(reason: &str) -> bool {
+    ErrorKind::of(reason) == ErrorKind::BudgetUsed
 }
 
 fn refused(rejection: &Rejection) -> CliError {
