@@ -54,20 +54,24 @@ fn open_actions_get_inputs_until_they_are_closed() {
 }
 
 #[test]
-fn lines_are_added_while_their_source_goes_on() {
+fn inputs_are_added_while_their_source_goes_on() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let _agw = lab.agw(&agq, "w1", &[]);
     lab.submit_plan(&agq, &plan("p", "echo", &["{{input.line}}"]));
-    for (id, at) in [("a", &[][..]), ("b", &["--at", "0"][..])] {
+    let lines = ["one\n\ntw", "o"];
+    let objects = ["{\"line\":\"one\"}\n{\"line\":\"\"}{\"li", "ne\":\"two\"}"];
+    for (id, more, [begin, end]) in
+        [("a", &[][..], lines), ("b", &["--at", "0"][..], lines), ("c", &["--inputs", "-"][..], objects)]
+    {
         lab.agx(&agq, &["action", "submit", "p", "--open", "--id", id]).expect(0);
         let mut command = lab.command("agx");
-        command.env("AGQ_ADDR", agq.address()).args(["action", "add", id]).args(at);
+        command.env("AGQ_ADDR", agq.address()).args(["action", "add", id]).args(more);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        stdin.write_all(b"one\n\ntw").unwrap();
-        eventually("both lines run", || (action(&lab, &agq, id)["completed"] == 2).then_some(()));
-        stdin.write_all(b"o").unwrap();
+        stdin.write_all(begin.as_bytes()).unwrap();
+        eventually("both inputs run", || (action(&lab, &agq, id)["completed"] == 2).then_some(()));
+        stdin.write_all(end.as_bytes()).unwrap();
         drop(stdin);
         let added = Ran::from(child.wait_with_output().unwrap()).expect(0);
         assert_eq!(added.out, format!("3 inputs are added to action {id}, which has 3 jobs\n"));

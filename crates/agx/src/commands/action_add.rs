@@ -1,16 +1,11 @@
 //! `agx action add` and `agx action close`
 
-use std::path::Path;
-
 use agenix_client::Connection;
 use agenix_protocol::{documents::to_json, ids::ActionId};
 use clap::Args;
 use serde_json::value::RawValue;
 
-use super::{
-    action_inputs::{InputFiles, inputs},
-    line_inputs::{LineInputs, input},
-};
+use super::action_inputs::InputFiles;
 use crate::{
     connection_args::ConnectionArgs,
     documents::{ActionClosed, ActionExtended},
@@ -60,28 +55,15 @@ impl AddTarget {
 }
 
 pub(super) async fn add(server: &ConnectionArgs, args: AddArgs, output: OutputFormat) -> Result<()> {
-    let field = &args.files.field;
-    let (mut next, mut lines) = (None, None);
-    if !args.values.is_empty() {
-        next = Some(args.values.iter().map(|value| input(field, value)).collect::<Result<Vec<_>>>()?);
-    } else if args.files.inputs.is_some() {
-        next = inputs(&args.files, output)?;
-    } else {
-        let file = args.files.lines.as_deref().unwrap_or(Path::new("-"));
-        lines = Some(LineInputs::open(file, field, output)?);
-    }
+    let mut source = args.files.stream(&args.values, output)?;
     let (action_id, connection) = (args.action_id, server.connect().await?);
     let mut target = match args.at {
         Some(at) => AddTarget::Position(RetryingClient::new(server.server()?, connection, output), at),
         None => AddTarget::End(connection),
     };
     let (mut jobs_created, mut total_jobs) = (0, None);
-    loop {
-        // Lines are added as they arrive, because their end may never come.
-        if let Some(lines) = &mut lines {
-            next = lines.next_inputs()?;
-        }
-        let Some(inputs) = next.take() else { break };
+    // Inputs are added as they arrive, because their end may never come.
+    while let Some(inputs) = source.next_inputs()? {
         for chunk in chunks(&inputs) {
             total_jobs = Some(target.add(&action_id, &inputs[chunk]).await?);
         }

@@ -1,20 +1,22 @@
-//! Inputs of an action, from files or lines.
+//! Inputs of an action, from files, from lines or from the command line.
 
 use std::path::{Path, PathBuf};
 
-use agenix_protocol::documents::parse;
 use clap::Args;
 use serde_json::value::RawValue;
 
-use super::{line_inputs::LineInputs, read};
+use super::{
+    json_inputs::JsonInputs,
+    line_inputs::{LineInputs, input},
+};
 use crate::{
     error::{CliError, Result},
     output::OutputFormat,
 };
 
-/// Maximum number of lines of an action that agx submits as a whole, because they are in memory.
-const MAX_LINES: usize = 10_000_000;
-/// Maximum number of bytes of all lines of such an action.
+/// Maximum number of inputs of an action that agx submits as a whole, because they are in memory.
+const MAX_INPUTS: usize = 10_000_000;
+/// Maximum number of bytes of all inputs of such an action.
 const MAX_BYTES: usize = 1024 * 1024 * 1024;
 
 #[derive(Debug, Args)]
@@ -31,76 +33,65 @@ pub(crate) struct InputFiles {
     pub(crate) field: String,
 }
 
-/// Reads the inputs of the file that `args` names, or returns `None` if there is none.
-pub(super) fn inputs(args: &InputFiles, output: OutputFormat) -> Result<Option<Vec<Box<RawValue>>>> {
-    if let Some(file) = &args.inputs {
-        let help = "the file is a JSON array of objects, one a job: [{\"file\": \"a.txt\"}, …], or one object a line";
-        let wrong = |problem: String| CliError::usage(format!("{}: {problem}", file.display()), help);
-        return objects(&read(file)?).map_err(wrong).map(Some);
-    }
-    args.lines.as_ref().map(|file| lines(file, &args.field, output)).transpose()
+/// Inputs that arrive.
+pub(super) enum InputStream<'a> {
+    Json(JsonInputs<'a>),
+    Lines(LineInputs<'a>),
+    Values(Vec<Box<RawValue>>),
 }
 
-/// Reads one input from each line of a file to its end.
-fn lines(file: &Path, field: &str, output: OutputFormat) -> Result<Vec<Box<RawValue>>> {
-    let (mut lines, mut inputs, mut bytes) = (LineInputs::open(file, field, output)?, Vec::new(), 0);
-    while let Some(next) = lines.next_inputs()? {
-        bytes += next.iter().map(|input| input.get().len()).sum::<usize>();
-        inputs.extend(next);
-        if inputs.len() > MAX_LINES || bytes > MAX_BYTES {
-            return Err(CliError::usage(
-                format!("{} has more than {MAX_LINES} lines or 1 GiB of inputs", file.display()),
-                "submit the action with --open and without inputs, then give the lines to `agx action add`, \
-                 which sends them as they come",
-            ));
+impl InputStream<'_> {
+    /// Waits for further inputs, and returns them, or `None` at the end.
+    pub(super) fn next_inputs(&mut self) -> Result<Option<Vec<Box<RawValue>>>> {
+        match self {
+            Self::Json(json) => json.next_inputs(),
+            Self::Lines(lines) => lines.next_inputs(),
+            Self::Values(values) => Ok(Some(std::mem::take(values)).filter(|values| !values.is_empty())),
         }
-    }
-    Ok(inputs)
-}
-
-/// Parses a JSON array of objects, or consecutive objects as of `jq -c`.
-pub(super) fn objects(json: &[u8]) -> Result<Vec<Box<RawValue>>, String> {
-    match json.trim_ascii_start().first() {
-        Some(b'{') => {
-            let objects = serde_json::Deserializer::from_slice(json).into_iter();
-            (1..).zip(objects).map(|(at, one)| one.map_err(|error| format!("object {at}: {error}"))).collect()
-        }
-        Some(b'[') => parse(json).map_err(|error| error.to_string()),
-        Some(b'"') => Err("it is a text in quotation marks, and no array of objects".into()),
-        Some(_) => Err("it begins neither with [ nor with {".into()),
-        None => Err("it is empty: an array without inputs is []".into()),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::objects;
+impl InputFiles {
+    /// Opens the file that the arguments name, or returns `None` if they name none.
+    fn open(&self, output: OutputFormat) -> Result<Option<InputStream<'_>>> {
+        if let Some(file) = &self.inputs {
+            return JsonInputs::open(file).map(InputStream::Json).map(Some);
+        }
+        self.lines.as_deref().map(|file| self.open_lines(file, output)).transpose()
+    }
 
-    #[test]
-    fn inputs_are_a_json_array_or_consecutive_objects() {
-        let texts = |json: &str| -> Result<Vec<String>, String> {
-            Ok(objects(json.as_bytes())?.iter().map(|object| object.get().to_owned()).collect())
-        };
-        for json in [
-            "[{\"a\":1}, {\"a\":2}]",
-            "{\"a\":1}\n{\"a\":2}\n",
-            "{\"a\":1}{\"a\":2}",
-            "\r\n{\"a\":1}\r\n{\"a\":2}",
-        ] {
-            assert_eq!(texts(json).unwrap(), ["{\"a\":1}", "{\"a\":2}"], "{json}");
+    fn open_lines<'a>(&'a self, file: &'a Path, output: OutputFormat) -> Result<InputStream<'a>> {
+        LineInputs::open(file, &self.field, output).map(InputStream::Lines)
+    }
+
+    /// Returns the inputs of `values`, if there are some, otherwise those of the file that the
+    /// arguments name, or of the lines of stdin.
+    pub(super) fn stream(&self, values: &[String], output: OutputFormat) -> Result<InputStream<'_>> {
+        if !values.is_empty() {
+            let values = values.iter().map(|value| input(&self.field, value)).collect::<Result<Vec<_>>>();
+            return values.map(InputStream::Values);
         }
-        assert_eq!(texts("{\"a\":1.10}").unwrap(), ["{\"a\":1.10}"]);
-        assert!(texts("[]").unwrap().is_empty());
-        for (json, expected) in [
-            ("{\"a\":1}\n{\"a\":}\n", "object 2: expected value at line 2 column 6"),
-            ("{\"a\":1},\n{}", "object 2: expected value at line 1 column 8"),
-            ("[{\"a\":1}", "at line 1 column 8"),
-            ("\"x\"", "a text in quotation marks"),
-            ("7", "neither with [ nor with {"),
-            ("", "is empty"),
-        ] {
-            let error = texts(json).unwrap_err();
-            assert!(error.contains(expected), "{json}: {error}");
+        match self.open(output)? {
+            Some(stream) => Ok(stream),
+            None => self.open_lines(Path::new("-"), output),
         }
+    }
+
+    /// Reads all inputs of the file that the arguments name, or returns `None` if they name none.
+    pub(super) fn read_all(&self, output: OutputFormat) -> Result<Option<Vec<Box<RawValue>>>> {
+        let Some(mut stream) = self.open(output)? else { return Ok(None) };
+        let (mut inputs, mut bytes) = (Vec::new(), 0);
+        while let Some(next) = stream.next_inputs()? {
+            bytes += next.iter().map(|input| input.get().len()).sum::<usize>();
+            inputs.extend(next);
+            if inputs.len() > MAX_INPUTS || bytes > MAX_BYTES {
+                return Err(CliError::usage(
+                    format!("there are more than {MAX_INPUTS} inputs, or 1 GiB of them"),
+                    "submit the action with --open and without inputs, then give the inputs to `agx action add`, \
+                     which sends them as they come",
+                ));
+            }
+        }
+        Ok(Some(inputs))
     }
 }

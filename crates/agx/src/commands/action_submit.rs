@@ -10,7 +10,7 @@ use agenix_protocol::{
 use clap::Args;
 
 use super::{
-    action_inputs::{InputFiles, inputs},
+    action_inputs::InputFiles,
     concurrency_args::ConcurrencyArgs,
     labels::{Label, labels, parse_label},
     new_id,
@@ -77,7 +77,7 @@ pub(crate) struct SubmitArgs {
 }
 
 pub(super) async fn run(server: &ConnectionArgs, args: SubmitArgs, output: OutputFormat) -> Result<()> {
-    let inputs = match inputs(&args.inputs, output)? {
+    let inputs = match args.inputs.read_all(output)? {
         Some(inputs) => inputs,
         None if args.open => Vec::new(),
         None => {

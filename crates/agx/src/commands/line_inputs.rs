@@ -1,7 +1,6 @@
 //! Inputs of an action from the lines of a file or of stdin, as the lines arrive.
 
 use std::{
-    fs::File,
     io::{self, ErrorKind, Read},
     path::Path,
 };
@@ -9,7 +8,7 @@ use std::{
 use agenix_protocol::byte_escape::encode;
 use serde_json::{json, value::RawValue};
 
-use super::unreadable;
+use super::{open, unreadable};
 use crate::{
     error::{CliError, Result},
     output::OutputFormat,
@@ -38,13 +37,7 @@ pub(super) struct LineInputs<'a> {
 impl<'a> LineInputs<'a> {
     /// Opens `file`, or stdin if `file` is `-`. A line is the value of `field` of its input.
     pub(super) fn open(file: &'a Path, field: &'a str, output: OutputFormat) -> Result<Self> {
-        let source: io::Result<Box<dyn Read>> = if file == Path::new("-") {
-            agenix_cli::stdin().map(|stdin| Box::new(stdin) as Box<dyn Read>)
-        } else {
-            File::open(file).map(|file| Box::new(file) as Box<dyn Read>)
-        };
-        let source = source.map_err(|error| unreadable(file, &error))?;
-        Ok(Self::of(source, file, field, output))
+        Ok(Self::of(open(file)?, file, field, output))
     }
 
     fn of(source: Box<dyn Read>, file: &'a Path, field: &'a str, output: OutputFormat) -> Self {

@@ -88,7 +88,7 @@ pub(super) fn verdict(mapped: MapOutcome, action_id: &ActionId, is_local: bool) 
     // A halted map wants no further inputs.
     let is_halted = mapped.collected.is_halted;
     let Some(reason) = mapped.unsent.refused.filter(|_| !is_halted) else {
-        return jobs.map_or(Ok(()), |what| Err(CliError::Jobs(what)));
+        return jobs.map_or(Ok(()), |failure| Err(CliError::Jobs(failure)));
     };
     let done: Vec<String> = unsent.into_iter().chain(jobs).collect();
     let refused = CliError::from(ClientError::Rejected(reason));

@@ -16,6 +16,7 @@ mod concurrency_args;
 pub(crate) mod doctor;
 pub(crate) mod job;
 pub(crate) mod key;
+mod json_inputs;
 mod labels;
 mod line_inputs;
 pub(crate) mod logs;
@@ -79,15 +80,20 @@ fn new_id() -> Result<ActionId> {
     ActionId::new(id).map_err(|error| CliError::usage(error.to_string(), "choose one with --id"))
 }
 
+/// Opens `file`, or stdin if `file` is `-`.
+fn open(file: &Path) -> Result<Box<dyn Read>> {
+    let source: io::Result<Box<dyn Read>> = if file == Path::new("-") {
+        agenix_cli::stdin().map(|stdin| Box::new(stdin) as Box<dyn Read>)
+    } else {
+        std::fs::File::open(file).map(|file| Box::new(file) as Box<dyn Read>)
+    };
+    source.map_err(|error| unreadable(file, &error))
+}
+
 /// Reads the bytes of `file`, or of stdin if `file` is `-`, and removes a byte order mark.
 fn read(file: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = if file == Path::new("-") {
-        agenix_cli::stdin().and_then(|mut stdin| stdin.read_to_end(&mut bytes))
-    } else {
-        std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut bytes))
-    };
-    read.map_err(|error| unreadable(file, &error))?;
+    open(file)?.read_to_end(&mut bytes).map_err(|error| unreadable(file, &error))?;
     match without_mark(&bytes) {
         Ok(text) if text.len() == bytes.len() => Ok(bytes),
         Ok(text) => Ok(text.to_vec()),

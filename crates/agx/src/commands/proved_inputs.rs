@@ -5,7 +5,7 @@ use std::path::Path;
 
 use agenix_order::{InputTree, PROOF_FIELD};
 
-use super::{action_inputs::objects, read};
+use super::{json_inputs::objects, read};
 use crate::{
     error::{CliError, Result},
     util::atomic_file::cannot_write,
