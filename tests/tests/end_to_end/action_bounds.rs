@@ -192,7 +192,7 @@ fn max_running_of_a_plan_bounds_the_jobs_of_all_its_actions() {
 }
 
 #[test]
-fn map_and_large_submission_wait_for_room_in_a_full_queue() {
+fn inputs_wait_for_room_in_a_full_queue() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     lab.submit_plan(&agq, &plan("p", "true", &[]));
@@ -216,4 +216,9 @@ fn map_and_large_submission_wait_for_room_in_a_full_queue() {
     bound(1000);
     lab.file("inputs", &"x\n".repeat(2500));
     lab.agx(&agq, &["action", "submit", "p", "--lines", "inputs", "--wait"]).expect(0);
+    bound(10);
+    lab.agx(&agq, &["action", "submit", "p", "--open", "--id", "inbox"]).expect(0);
+    lab.file("inputs", &"x\n".repeat(100));
+    let added = lab.agx(&agq, &["action", "add", "inbox", "--lines", "inputs"]).expect(0).out;
+    assert_eq!(added, "100 inputs are added to action inbox, which has 100 jobs\n");
 }

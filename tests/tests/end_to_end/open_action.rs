@@ -77,3 +77,22 @@ fn inputs_are_added_while_their_source_goes_on() {
         assert_eq!(added.out, format!("3 inputs are added to action {id}, which has 3 jobs\n"));
     }
 }
+
+#[test]
+fn refusal_in_the_middle_names_the_input_and_what_was_added_before() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, &plan("p", "echo", &["{{input.line}}"]));
+    lab.file("lines", &("x\n".repeat(4500) + "a\0b\n"));
+    for (id, at, advice) in
+        [("a", &[][..], "give only the inputs after these"), ("b", &["--at", "0"][..], "--at 4000")]
+    {
+        lab.agx(&agq, &["action", "submit", "p", "--open", "--id", id]).expect(0);
+        let words = [&["action", "add", id, "--lines", "lines"][..], at].concat();
+        let refused = lab.agx(&agq, &words).expect(4).err;
+        let what = "inputs[4500].line contains a NUL byte";
+        let told = ["; 4000 inputs were added before", what, advice];
+        assert!(told.iter().all(|text| refused.contains(text)), "{refused}");
+        assert_eq!(action(&lab, &agq, id)["total_jobs"], 4000);
+    }
+}

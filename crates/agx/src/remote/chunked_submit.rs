@@ -6,6 +6,7 @@ use agenix_client::{ClientError, SubmittedAction};
 use agenix_protocol::{
     documents::{ActionSubmission, to_json},
     errors::ErrorKind,
+    ids::ActionId,
     limits::Limits,
 };
 use agenix_rules::{action, concurrency_key, rejection::Rejection};
@@ -49,12 +50,34 @@ pub(crate) async fn submit(
             chunks.len()
         ));
     }
-    let (count, mut total) = (inputs.len() as u64, 0);
-    let mut left: Vec<Range<usize>> = chunks.into_iter().rev().collect();
-    let mut full_queue = FullQueueWait::new(output);
-    while let Some(chunk) = left.pop() {
+    let (count, mut total, mut full_queue) = (inputs.len() as u64, 0, FullQueueWait::new(output));
+    let added = add_in_chunks(&inputs, &mut full_queue, async |chunk: Range<usize>| {
         let json = to_json(&&inputs[chunk.clone()]);
-        match agq.add_inputs(&action_id, json, chunk.start as u64).await {
+        total = agq.add_inputs(&action_id, json, chunk.start as u64).await?;
+        Ok(())
+    })
+    .await;
+    added.map_err(|failure| unfinished(failure, &action_id, (total, count)))?;
+    if total != count {
+        // The existing action begins with the same inputs and has more.
+        return Err(refused(&Rejection::ActionExists(action_id)));
+    }
+    if !stays_open {
+        agq.close_action(&action_id).await?;
+    }
+    Ok(SubmittedAction { action_id, jobs_created: count })
+}
+
+/// Adds inputs with `add`, which gets a range of them for one command at a time. While the queue is
+/// full, adds fewer at once, and waits for room.
+pub(crate) async fn add_in_chunks(
+    inputs: &[Box<RawValue>],
+    full_queue: &mut FullQueueWait,
+    mut add: impl AsyncFnMut(Range<usize>) -> Result<(), ClientError>,
+) -> Result<(), ClientError> {
+    let mut left: Vec<Range<usize>> = chunks(inputs).into_iter().rev().collect();
+    while let Some(chunk) = left.pop() {
+        match add(chunk.clone()).await {
             // Fewer inputs may fit.
             Err(ClientError::Rejected(reason)) if is_for_a_full_queue(&reason) && chunk.len() > 1 => {
                 let half = chunk.start + chunk.len() / 2;
@@ -64,17 +87,26 @@ pub(crate) async fn submit(
                 left.push(chunk);
                 full_queue.pause(&reason).await;
             }
-            added => total = added?,
+            added => added?,
         }
     }
-    if total != count {
-        // The existing action begins with the same inputs and has more.
-        return Err(refused(&Rejection::ActionExists(action_id)));
+    Ok(())
+}
+
+/// Returns the error of a submission of which agq has stored some inputs, given with their number
+/// and that of all inputs. The action stays open, so the submission can be continued.
+fn unfinished(failure: ClientError, action_id: &ActionId, (stored, all): (u64, u64)) -> CliError {
+    let can_continue = match &failure {
+        ClientError::Rejected(reason) => is_for_a_budget(reason),
+        failure => failure.is_outage(),
+    };
+    if !can_continue {
+        return failure.into();
     }
-    if !stays_open {
-        agq.close_action(&action_id).await?;
-    }
-    Ok(SubmittedAction { action_id, jobs_created: count })
+    CliError::from(failure).after(
+        format!("action {action_id} is open, and has {stored} of {all} inputs"),
+        format!("the same command with --id {action_id} continues; `agx action cancel {action_id}` ends it"),
+    )
 }
 
 /// Checks all inputs before the first job runs, as agq does for an action in one command.
@@ -101,7 +133,7 @@ fn refused(rejection: &Rejection) -> CliError {
 }
 
 /// Splits inputs into ranges for one command each.
-pub(crate) fn chunks(inputs: &[Box<RawValue>]) -> Vec<Range<usize>> {
+fn chunks(inputs: &[Box<RawValue>]) -> Vec<Range<usize>> {
     let mut chunks: Vec<Range<usize>> = Vec::new();
     let mut bytes = 0;
     for (at, input) in inputs.iter().enumerate() {
@@ -121,7 +153,10 @@ pub(crate) fn chunks(inputs: &[Box<RawValue>]) -> Vec<Range<usize>> {
 mod tests {
     use serde_json::value::RawValue;
 
-    use super::{MAX_BYTES, MAX_INPUTS, chunks};
+    use super::{
+        ClientError, FullQueueWait, MAX_BYTES, MAX_INPUTS, OutputFormat, Range, add_in_chunks, chunks,
+        unfinished,
+    };
 
     fn inputs(count: usize, bytes: usize) -> Vec<Box<RawValue>> {
         let text = format!("\"{}\"", "x".repeat(bytes - 2));
@@ -140,5 +175,34 @@ mod tests {
     fn chunks_of_large_inputs_hold_fewer_inputs() {
         assert_eq!(chunks(&inputs(5, MAX_BYTES / 2 - 1)), [0..2, 2..4, 4..5]);
         assert_eq!(chunks(&inputs(2, MAX_BYTES * 2)), [0..1, 1..2]);
+    }
+
+    #[tokio::test]
+    async fn chunks_are_halved_until_they_fit_into_the_queue() {
+        let (mut added, mut full_queue) = (Vec::new(), FullQueueWait::new(OutputFormat::default()));
+        let all = add_in_chunks(&inputs(10, 4), &mut full_queue, async |chunk: Range<usize>| {
+            if chunk.len() > 3 {
+                return Err(ClientError::Rejected("Queue is full: ready has 7 jobs, at most 10".into()));
+            }
+            added.push(chunk);
+            Ok(())
+        })
+        .await;
+        assert!(all.is_ok());
+        assert_eq!(added, [0..2, 2..5, 5..7, 7..10]);
+    }
+
+    #[test]
+    fn refusal_in_the_middle_says_how_the_submission_continues() {
+        let refused = |reason: &str| {
+            let failure = ClientError::Rejected(reason.to_owned());
+            let failure = unfinished(failure, &"a".parse().unwrap(), (2000, 5000));
+            (failure.to_string(), failure.help().unwrap())
+        };
+        let (what, help) = refused("BUDGET used up: jobs 2000 of 3000, 2000 wanted");
+        assert!(what.ends_with("2000 wanted; action a is open, and has 2000 of 5000 inputs"), "{what}");
+        assert!(help.contains("the same command with --id a continues"), "{help}");
+        let (what, _) = refused("Invalid action schema: input 7 already exists with other content");
+        assert!(what.ends_with("other content"), "the action is another one: {what}");
     }
 }
