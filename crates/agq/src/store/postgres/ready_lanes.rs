@@ -58,7 +58,9 @@ impl LaneCache {
         if notified.any || self.loaded_at.is_none_or(|at| at.elapsed() >= refresh_after) {
             return self.load(session, self.has_peers, &BTreeMap::new()).map(drop);
         }
-        let foreign: Vec<i32> = notified.first.keys().copied().collect();
+        let foreign: BTreeSet<i32> = notified.first.keys().copied().collect();
+        // The lane of an ended job may have no ready job, and so be unknown.
+        self.know(session, foreign.clone())?;
         notified.first.into_iter().for_each(|(lane, position)| self.add_ready(lane, position));
         self.add_unknown(session)?;
         // A notification also announces that a limit or a budget of the lane admits jobs.

@@ -6,7 +6,8 @@ use std::{sync::Arc, time::Duration};
 use agenix_protocol::ids::JobId;
 use agenix_rules::{
     capability::Needs,
-    job::{self, Job},
+    job::{self, Job, NewJob},
+    limit::LimitTerms,
 };
 use e2e::{Database, eventually};
 use futures_util::future::join_all;
@@ -20,7 +21,7 @@ use crate::store::{
     AckLevel, JobRule, JobStore,
     postgres::{
         PostgresSettings, PostgresStore,
-        tests::making::{NOW, claim, claimants, node, own, plain, submit},
+        tests::making::{NOW, ack, claim, claimants, node, number, own, plain, submit},
         txn::{PgTxn, candidates::ClaimRequest},
     },
 };
@@ -192,4 +193,32 @@ async fn waiting_claimants_of_three_nodes_get_the_jobs_of_two_lanes() {
     join_all(submitted).await.into_iter().for_each(|added| drop(added.unwrap()));
     let all_have = || waiting.iter().all(JoinHandle::is_finished).then_some(());
     block_in_place(|| eventually("a job for each claimant", all_have));
+}
+
+/// Returns a job of a lane of its own, under a limit of one running job.
+fn alone_under(limit: &str, job_id: &str, tool: &str) -> NewJob {
+    let mut job = own(job_id, None, Some(limit));
+    let own = Arc::make_mut(job.own.as_mut().unwrap());
+    own.needs.tools = vec![tool.into()];
+    own.limit = Some(LimitTerms { concurrency: Some(1), rate: None, period_ms: 1_000 });
+    job
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn end_of_a_job_in_an_unknown_lane_opens_its_limit_at_another_node() {
+    let database = Database::new();
+    let nodes = listening_nodes(&database, 2).await;
+    submit(&nodes[0], "a", Needs::default(), vec![alone_under("k1", "a-0", "jq")]).await.unwrap();
+    let claimed = claim(&nodes[0], 1).await;
+    submit(&nodes[0], "b", Needs::default(), vec![alone_under("k1", "b-0", "yq")]).await.unwrap();
+    let lane = number(&nodes[0], "SELECT max(lane)::bigint FROM agq.lanes").await;
+    let lane = i32::try_from(lane).unwrap();
+    let hears = || nodes[1].notify_bus.ready_notices.take().first.contains_key(&lane).then_some(());
+    block_in_place(|| eventually("the notification of the second job", hears));
+    // The second node has never seen the lane of the first job, which is not ready any more.
+    assert_eq!(got(&nodes[1], 1).await, Vec::<String>::new());
+    let waiting = wait_for_a_job(&nodes[1], 1);
+    ack(&nodes[0], &claimed[0].job.job_id).await;
+    block_in_place(|| eventually("the job under the limit", || waiting.is_finished().then_some(())));
+    assert_eq!(waiting.await.unwrap(), ["b-0"]);
 }
