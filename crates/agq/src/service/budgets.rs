@@ -34,7 +34,7 @@ pub(crate) async fn set_all(app: &AppState, terms: BudgetTerms) -> Result<()> {
         app.store.update_document(DocumentKind::Budget, &name, Box::new(rule)).await??;
     }
     // Jobs that have waited for a smaller budget may start.
-    app.store.notifier().announce_all();
+    app.store.notifier().announce_jobs();
     Ok(())
 }
 

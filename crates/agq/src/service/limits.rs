@@ -14,7 +14,7 @@ use crate::{
 pub(crate) async fn wake_waiting(app: &AppState) -> Result<()> {
     for kind in [DocumentKind::Limit, DocumentKind::Budget] {
         if app.store.has_documents(kind).await? {
-            app.store.notifier().announce_all();
+            app.store.notifier().announce_jobs();
             break;
         }
     }

@@ -93,8 +93,8 @@ pub(crate) struct ChangeNotifier {
 
 impl ChangeNotifier {
     pub(crate) fn announce(&self, mut arrived: BatchEvents) {
-        if arrived.jobs && self.jobs_are_wanted.load(Ordering::SeqCst) {
-            self.jobs.notify_one();
+        if arrived.jobs {
+            self.announce_jobs();
         }
         if arrived.halts {
             self.halts.notify_one();
@@ -112,11 +112,16 @@ impl ChangeNotifier {
         }
     }
 
-    /// Wakes all waiters without an event, because notifications of other nodes may be lost.
-    pub(crate) fn announce_all(&self) {
+    /// Wakes the waiters for jobs without an event.
+    pub(crate) fn announce_jobs(&self) {
         if self.jobs_are_wanted.load(Ordering::SeqCst) {
             self.jobs.notify_one();
         }
+    }
+
+    /// Wakes all waiters without an event, because notifications of other nodes may be lost.
+    pub(crate) fn announce_all(&self) {
+        self.announce_jobs();
         if self.lists_are_wanted.load(Ordering::SeqCst) {
             lock(&self.pushed).any = true;
             self.lists.notify_one();

@@ -21,11 +21,13 @@ use super::{Element, Handoff};
 use crate::{
     clock::Clock,
     redis::{self, KeyCommandError},
-    store::{KeyWriter, ListPushes, RuleResult, Store, StoreError, change, look},
+    store::{KeyReader, KeyWriter, ListPushes, RuleResult, Store, StoreError, change, look},
 };
 
 type PopResult = Result<RuleResult<Handoff<Element>>, StoreError>;
 
+/// Maximum number of keys that a remote store reads at once.
+const KEYS_AT_ONCE: usize = 1_000;
 /// Minimum number of waiters at which waiters whose connection is gone are removed.
 const MIN_CLEANUP: usize = 64;
 
@@ -218,19 +220,15 @@ async fn take_all(
     now: Timestamp,
 ) -> Result<PoppedElements, StoreError> {
     let all = Arc::clone(pops);
-    let is_anything_there = look(store, move |keyspace| {
-        for key in all.iter().flat_map(|one| &one.keys) {
-            if redis::is_there(keyspace, key, now)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    });
+    let is_anything_there = look(store, move |keyspace| is_any_there(keyspace, &all, now));
     if !is_anything_there.await? {
         return Ok(Vec::new());
     }
     let all = Arc::clone(pops);
     let taken = change(store, 0, move |keyspace| {
+        for keys in keys_of(&all).chunks(KEYS_AT_ONCE) {
+            keyspace.read_ahead(keys)?;
+        }
         let (mut taken, mut empty) = (Vec::new(), HashSet::new());
         for one in all.iter() {
             if let Some(ruled) = redis::ruled(one.take(keyspace, &mut empty, now))?.transpose() {
@@ -240,6 +238,25 @@ async fn take_all(
         Ok(taken)
     });
     taken.await
+}
+
+/// Returns true if any of the keys of `pops` exists.
+fn is_any_there(keys: &dyn KeyReader, pops: &[WaitingPop], now: Timestamp) -> Result<bool, StoreError> {
+    for some in keys_of(pops).chunks(KEYS_AT_ONCE) {
+        keys.read_ahead(some)?;
+        for key in some {
+            if redis::is_there(keys, key, now)? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Returns the keys of `pops`, each once.
+fn keys_of(pops: &[WaitingPop]) -> Vec<&[u8]> {
+    let keys: BTreeSet<&[u8]> = pops.iter().flat_map(|one| &one.keys).map(|key| &key[..]).collect();
+    keys.into_iter().collect()
 }
 
 /// Notifies waiters like a push. An element that was moved to another list stays there.

@@ -1,22 +1,28 @@
 //! Tests of blocking pops from lists.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    ops::{Bound, Range},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use agenix_protocol::{
-    request::{KeyCommand, Request},
+    request::{KeyCommand, ListEnd, Request},
     resp::Reply,
+    time::Timestamp,
 };
 use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{ListRequest, ListWaiter, PopResult, run};
+use super::{ListRequest, ListWaiter, PopResult, WaitingPop, is_any_there, run};
 use crate::clock::Clock;
 use crate::redis;
-use crate::store::{Store, change, redb::RedbStore};
+use crate::store::{KeyEntry, KeyReader, RangeSlice, Store, StoreError, change, redb::RedbStore};
 
 /// Store, with the channel that takes requests.
 struct TestStore {
@@ -130,4 +136,64 @@ async fn wrong_type_fails_new_pops_and_is_ignored_by_waiters() {
     let refused = app.wait("BLMOVE full text LEFT LEFT 0").await.unwrap().unwrap().unwrap_err();
     assert_eq!(refused, Rejection::WrongType);
     assert_eq!(app.run(&["LLEN full"]).await, [Reply::Integer(1)]);
+}
+
+/// Keys of which none exists, and that must be announced before they are read.
+#[derive(Default)]
+struct AbsentKeys {
+    announced: RefCell<BTreeSet<Bytes>>,
+    announcements: Cell<usize>,
+}
+
+impl KeyReader for AbsentKeys {
+    fn entry(&self, key: &[u8]) -> Result<Option<KeyEntry>, StoreError> {
+        assert!(self.announced.borrow().contains(key), "the key is read alone");
+        Ok(None)
+    }
+
+    fn read_ahead(&self, keys: &[&[u8]]) -> Result<(), StoreError> {
+        self.announcements.set(self.announcements.get() + 1);
+        self.announced.borrow_mut().extend(keys.iter().map(|key| Bytes::copy_from_slice(key)));
+        Ok(())
+    }
+
+    fn count(&self, _now: Timestamp) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    fn newest(&self, _below: u64, _limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn items(&self, _key: &[u8], _places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn score(&self, _key: &[u8], _member: &[u8]) -> Result<Option<f64>, StoreError> {
+        Ok(None)
+    }
+
+    fn members(
+        &self,
+        _key: &[u8],
+        _scores: (Bound<f64>, Bound<f64>),
+        _part: RangeSlice,
+    ) -> Result<Vec<(Bytes, f64)>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn lists_of_all_waiters_are_read_together() {
+    let pop = |number: u64| WaitingPop {
+        number,
+        keys: vec![format!("l{number}").into(), "shared".into()],
+        from: ListEnd::Tail,
+        to: None,
+        is_new: false,
+    };
+    let pops: Vec<WaitingPop> = (0..2_500).map(pop).collect();
+    let keys = AbsentKeys::default();
+    assert!(!is_any_there(&keys, &pops, Timestamp(0)).unwrap());
+    assert_eq!((keys.announcements.get(), keys.announced.borrow().len()), (3, 2_501));
 }

@@ -183,14 +183,15 @@ impl PgWriter {
         }
     }
 
-    /// Wakes all waiters after a short while, so that the waiters check the lanes with ready jobs
-    /// and the lanes in `ready` again.
+    /// Wakes the waiters for jobs after a short while, so that the waiters check the lanes with
+    /// ready jobs and the lanes in `ready` again. If `ready` is any job, wakes the waiters for lists, too.
     fn wake_waiters(&self, ready: ReadyPositions) {
         let (notifier, ready_notices) = (Arc::clone(&self.notifier), Arc::clone(&self.ready_notices));
         self.runtime.spawn(async move {
             tokio::time::sleep(CLAIM_RETRY_DELAY).await;
+            let is_any = ready.any;
             ready_notices.add(ready);
-            notifier.announce_all();
+            if is_any { notifier.announce_all() } else { notifier.announce_jobs() }
         });
     }
 
