@@ -177,15 +177,19 @@ pub(super) async fn job_record(pool: &Pool, job_id: JobId) -> Result<Option<Job>
     row.map(|row| decode(row.try_get(0)?)).transpose()
 }
 
+/// Query for a job with its input and its results, as of one moment.
+const STORED_JOB: &str = "SELECT record, (SELECT json FROM agq.inputs WHERE job_id = $1), \
+     (SELECT json FROM agq.results WHERE job_id = $1) FROM (SELECT record FROM agq.jobs WHERE job_id = $1 \
+     UNION ALL SELECT record FROM agq.ended WHERE job_id = $1) AS j";
+
 pub(super) async fn job(pool: &Pool, job_id: JobId) -> Result<Option<StoredJob>> {
-    let Some(job) = job_record(pool, job_id).await? else { return Ok(None) };
-    let sql = "SELECT lane, queue, needs, (SELECT json FROM agq.inputs WHERE job_id = $2) AS input, \
-         (SELECT json FROM agq.results WHERE job_id = $2) AS results FROM agq.lanes WHERE lane = $1";
-    let sql = query(sql).bind(sql_types::lane(job.lane)).bind(job.job_id.as_str());
-    let row = sql.fetch_one(pool).await?;
-    let (_, key) = lane_of(&row)?;
-    let input = row.try_get::<Option<String>, _>("input")?.unwrap_or_default();
-    let results = row.try_get("results")?;
+    let row = query(STORED_JOB).bind(job_id.as_str()).fetch_optional(pool).await?;
+    let Some(row) = row else { return Ok(None) };
+    let job: Job = decode(row.try_get(0)?)?;
+    let (input, results) = (row.try_get::<Option<String>, _>(1)?.unwrap_or_default(), row.try_get(2)?);
+    // Lanes never change.
+    let sql = query("SELECT lane, queue, needs FROM agq.lanes WHERE lane = $1");
+    let (_, key) = lane_of(&sql.bind(sql_types::lane(job.lane)).fetch_one(pool).await?)?;
     Ok(Some(StoredJob { job, queue: key.queue, needs: key.needs, input, results }))
 }
 

@@ -266,3 +266,20 @@ fn append_helper_relies_on_the_header_of_long_arrays() {
     // `APPEND` relies on this header.
     assert_eq!(encode(&vec![0_u8; 26]).unwrap()[..3], [0xdc, 0, 26]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_that_is_removed_while_it_is_read_is_absent() {
+    let (database, store) = fresh_node().await;
+    submit(&store, "a", Needs::default(), vec![plain("a-0")]).await.unwrap();
+    let job_id = JobId::new("a-0").unwrap();
+    assert_eq!(store.job(&job_id).await.unwrap().unwrap().input, "{}");
+    let mut other = other_session(&database, "LOCK TABLE agq.inputs").await;
+    let removing = async {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        while number(&store, waits).await == 0 {}
+        let remove = "DELETE FROM agq.jobs; DELETE FROM agq.inputs; COMMIT";
+        raw_sql(remove).execute(&mut other).await.unwrap();
+    };
+    let (read, ()) = futures_util::future::join(store.job(&job_id), removing).await;
+    assert_eq!(read.unwrap(), None);
+}
