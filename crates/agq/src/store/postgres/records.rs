@@ -290,8 +290,12 @@ impl WorkerStore for PostgresStore {
         rule: WorkerRule,
     ) -> StoreFuture<RuleResult<()>> {
         let id = worker_id.clone();
-        let decided = self.write_on(WriteSubject::Worker(id.clone()), level, move |batch| {
-            batch.decide_worker(&id, registration.as_deref(), &rule)
+        let subjects = Subjects::from(WriteSubject::Worker(id.clone()));
+        let bytes = registration.as_ref().map_or(0, String::len);
+        let decided = self.submit_write(|handle| {
+            handle.write_sized(bytes, subjects, level, move |batch| {
+                batch.decide_worker(&id, registration.as_deref(), &rule)
+            })
         });
         self.worker_cache.invalidate(worker_id, decided)
     }

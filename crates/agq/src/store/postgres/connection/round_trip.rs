@@ -65,6 +65,8 @@ pub(crate) type Answers = Vec<Vec<PgRow>>;
 pub(crate) struct RoundTripFailure {
     pub(crate) error: Error,
     pub(crate) succeeded: usize,
+    /// True if all of its statements were sent, so that they may succeed after the failure.
+    pub(crate) has_sent_all: bool,
 }
 
 impl RoundTrip {
@@ -251,7 +253,9 @@ pub(super) async fn run_script(
             Ok(Some(Either::Right(row))) => rows.push(row),
             Ok(Some(Either::Left(_end))) => answers.push(std::mem::take(&mut rows)),
             Ok(None) => return Ok(answers),
-            Err(error) => return Err(RoundTripFailure { error, succeeded: answers.len() }),
+            Err(error) => {
+                return Err(RoundTripFailure { error, succeeded: answers.len(), has_sent_all: true });
+            }
         }
     }
 }

@@ -96,14 +96,14 @@ impl DatabaseSession {
 
     /// Sends all statements of a round trip, and returns the rows of each.
     pub(crate) fn send(&self, round_trip: RoundTrip) -> Result<Answers, RoundTripFailure> {
-        let failed = |error| RoundTripFailure { error, succeeded: 0 };
+        let failed = |error, has_sent_all| RoundTripFailure { error, succeeded: 0, has_sent_all };
         let Some(script) = round_trip.script() else { return self.send_bound(round_trip) };
         let unprepared = round_trip.unprepared(&self.prepared.borrow());
         for statement in unprepared {
             let sql = format!("PREPARE {} AS {}", statement.name, statement.sql);
             let prepared =
                 self.on(async |connection| raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop));
-            prepared.map_err(failed)?;
+            prepared.map_err(|error| failed(error, false))?;
             self.prepared.borrow_mut().insert(statement.name);
         }
         let mut result = Ok(Answers::new());
@@ -111,17 +111,21 @@ impl DatabaseSession {
             result = run_script(connection, script).await;
             Ok(())
         });
-        done.map_err(failed)?;
+        done.map_err(|error| failed(error, true))?;
         result
     }
 
     /// Sends the statements of a round trip one after the other.
     fn send_bound(&self, round_trip: RoundTrip) -> Result<Answers, RoundTripFailure> {
-        let mut answers = Answers::with_capacity(round_trip.len());
+        let count = round_trip.len();
+        let mut answers = Answers::with_capacity(count);
         for sql in round_trip.into_queries() {
             match self.rows(sql) {
                 Ok(rows) => answers.push(rows),
-                Err(error) => return Err(RoundTripFailure { error, succeeded: answers.len() }),
+                Err(error) => {
+                    let succeeded = answers.len();
+                    return Err(RoundTripFailure { error, succeeded, has_sent_all: succeeded + 1 == count });
+                }
             }
         }
         Ok(answers)

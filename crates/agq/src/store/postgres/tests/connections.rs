@@ -2,15 +2,23 @@
 
 use std::time::Duration;
 
-use agenix_protocol::request::Page;
+use agenix_protocol::{
+    ids::{ActionId, PlanId},
+    request::Page,
+};
+use agenix_rules::{action::Action, job::NewJob};
 use bytes::Bytes;
 use e2e::{Database, FOR_TESTS, Postgres, Proxy};
 use futures_util::FutureExt;
 use sqlx::{Connection, PgConnection, query, query_scalar};
 
-use super::{fresh_store, making::number, run, store_on};
+use super::{
+    fresh_store,
+    making::{NOW, fresh_node, number, plain},
+    run, store_on,
+};
 use crate::store::{
-    JobStore, KeyEntry, Keyspace, StoreAdmin, StoredValue,
+    JobStore, KeyEntry, Keyspace, NewAction, StoreAdmin, StoredValue,
     postgres::{
         PostgresSettings, PostgresStore,
         connection::{ConnectOptions, Pool},
@@ -242,4 +250,21 @@ async fn large_command_on_keys_needs_few_statements() {
     let count = "SELECT count(*) FROM public.statements";
     let count: i64 = query_scalar(count).fetch_one(&store.pool).await.unwrap();
     assert!((6..=12).contains(&count), "{count} statements");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_write_whose_connection_ends_before_the_commit_was_not_made() {
+    let (_database, store) = fresh_node().await;
+    run(
+        &store,
+        "CREATE FUNCTION public.end_session() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NEW; END'; \
+         CREATE TRIGGER ended BEFORE INSERT ON agq.inputs FOR EACH ROW EXECUTE FUNCTION public.end_session()",
+    )
+    .await;
+    // The statements of a large write are sent one after the other.
+    let job = NewJob { input: format!("\"{}\"", "x".repeat(100_000)), ..plain("a-0") };
+    let action = Action::new(ActionId::new("a").unwrap(), PlanId::new("p").unwrap(), NOW);
+    let refused = store.add_action(NewAction::new(action, vec![job])).await.unwrap_err().to_string();
+    assert!(refused.contains("cannot be reached"), "{refused}");
 }

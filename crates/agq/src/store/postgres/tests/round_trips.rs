@@ -135,7 +135,7 @@ async fn round_trip_stops_at_the_first_error() {
         round_trip.call(&PAUSE, vec![Param::texts(["a"])]);
         round_trip.call(&PAUSE, vec![Param::texts(["a"])]);
         round_trip.plain("COMMIT");
-        let Err(RoundTripFailure { error, succeeded }) = batch.session.send(round_trip) else {
+        let Err(RoundTripFailure { error, succeeded, .. }) = batch.session.send(round_trip) else {
             return Ok(());
         };
         assert_eq!(succeeded, 1);

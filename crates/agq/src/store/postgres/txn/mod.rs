@@ -292,8 +292,9 @@ impl<'b> PgTxn<'b> {
         let texts = std::mem::take(&mut self.claimed).read(&mut round_trip);
         round_trip.plain("COMMIT");
         let before_commit = round_trip.len() - 1;
-        let answers = self.session.send(round_trip).map_err(|RoundTripFailure { error, succeeded }| {
-            let may_be_committed = succeeded == before_commit || is_disconnect(&error);
+        let answers = self.session.send(round_trip).map_err(|failure| {
+            let RoundTripFailure { error, succeeded, has_sent_all } = failure;
+            let may_be_committed = has_sent_all && (succeeded == before_commit || is_disconnect(&error));
             CommitFailure { error, may_be_committed }
         })?;
         // The writes are committed, so a claim without its texts is answered, too.

@@ -157,7 +157,11 @@ impl Opening {
         std::mem::swap(&mut places.round_trip, &mut opening);
         let most = opening.len();
         let mut answers = session.send(opening)?;
-        places.read(&mut answers).map_err(|error| RoundTripFailure { error, succeeded: most })
+        places.read(&mut answers).map_err(|error| RoundTripFailure {
+            error,
+            succeeded: most,
+            has_sent_all: true,
+        })
     }
 }
 

@@ -36,7 +36,7 @@ impl TxnFailure {
 
     /// Returns the failure of the round trip that begins a transaction.
     pub(crate) fn of_opening(failure: RoundTripFailure) -> Self {
-        let RoundTripFailure { error, succeeded } = failure;
+        let RoundTripFailure { error, succeeded, .. } = failure;
         let is_begun = succeeded > 0 && !is_disconnect(&error);
         Self { error, stage: if is_begun { FailurePhase::Opening } else { FailurePhase::Before } }
     }

@@ -228,7 +228,9 @@ impl PgWriteHandle {
 
     pub(crate) fn add(&self, new: NewAction) -> RuleFuture<AddOutcome> {
         let (pending, answer) = PendingReply::new();
-        let bytes = new.jobs.iter().map(|job| job.input.len()).sum();
+        // The inputs behind the first ones are documents.
+        let documents = new.documents.iter().map(|(_, _, json)| json.len());
+        let bytes = new.jobs.iter().map(|job| job.input.len()).chain(documents).sum();
         self.submit(AckLevel::Durable, WriteKind::Add(Box::new(Adding { new, pending })), bytes, answer)
     }
 
@@ -311,11 +313,19 @@ impl Drop for PgWriteHandle {
 mod tests {
     use std::{sync::Arc, time::Duration};
 
-    use agenix_protocol::ids::JobId;
-    use agenix_rules::job::RuleOutcome;
+    use agenix_protocol::{
+        ids::{ActionId, JobId, PlanId},
+        time::Timestamp,
+    };
+    use agenix_rules::{
+        action::Action,
+        job::{NewJob, RuleOutcome},
+    };
 
     use super::{Pace, PgQueue, PgWriteHandle, Subjects};
-    use crate::store::{AckLevel, ReportedResults, postgres::txn::jobs::JobDecision};
+    use crate::store::{
+        AckLevel, DocumentKind, NewAction, ReportedResults, postgres::txn::jobs::JobDecision,
+    };
 
     /// Takes at most `most` writes or 100 bytes for each of `count` batches, and returns the
     /// numbers of writes.
@@ -352,6 +362,19 @@ mod tests {
         }
         drop(handle.write_sized(90, Subjects::default(), AckLevel::Durable, |_| Ok(())));
         assert_eq!(taken(&queue, 10, 4), [2, 1, 1, 0]);
+    }
+
+    #[test]
+    fn take_counts_the_documents_of_a_new_action() {
+        let queue = Arc::new(PgQueue::default());
+        let handle = PgWriteHandle(Arc::clone(&queue));
+        for id in ["a", "b"] {
+            let action = Action::new(ActionId::new(id).unwrap(), PlanId::new("p").unwrap(), Timestamp(0));
+            let job = NewJob { job_id: JobId::new("a-0").unwrap(), input: "x".repeat(10), own: None };
+            let documents = vec![(DocumentKind::Inputs, id.to_owned(), "x".repeat(90))];
+            drop(handle.add(NewAction { documents, ..NewAction::new(action, vec![job]) }));
+        }
+        assert_eq!(taken(&queue, 10, 3), [1, 1, 0]);
     }
 
     #[test]
