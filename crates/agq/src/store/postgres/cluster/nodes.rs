@@ -23,6 +23,10 @@ use crate::store::{
     },
 };
 
+/// Channel for notifications of nodes about themselves.
+pub(super) const NODES: &str = "agq_nodes";
+/// Payload of a node that leaves.
+pub(super) const LEAVES: &str = "leaves";
 const RETRY: Duration = Duration::from_secs(1);
 /// Age from which on a snapshot changes how this node writes. No transaction of a node takes that
 /// long.
@@ -259,13 +263,15 @@ impl Nodes {
         Ok(nodes.contains(&self.name).then_some(nodes))
     }
 
-    /// Signs this node off, so that another node can become the leader at once.
+    /// Signs this node off, and notifies the other nodes, so that one of them becomes the leader at
+    /// once.
     pub(crate) async fn leave(&self) -> Result<()> {
         let mut has_left = self.has_left.lock().await;
         *has_left = true;
-        let sql =
-            "WITH led AS (DELETE FROM agq.leader WHERE node = $1) DELETE FROM agq.instances WHERE node = $1";
-        query(sql).bind(&self.name).execute(&mut self.dedicated.take().await?).await.map(drop)
+        let sql = "WITH led AS (DELETE FROM agq.leader WHERE node = $1), \
+             gone AS (DELETE FROM agq.instances WHERE node = $1) SELECT pg_notify($2, $3)";
+        let sql = query(sql).bind(&self.name).bind(NODES).bind(format!("{} {LEAVES}", self.name));
+        sql.execute(&mut self.dedicated.take().await?).await.map(drop)
     }
 
     fn lease(&self) -> MutexGuard<'_, Option<Instant>> {

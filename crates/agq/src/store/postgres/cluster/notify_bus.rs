@@ -32,7 +32,7 @@ use crate::store::{
     postgres::{
         CONNECT_TIMEOUT, PostgresSettings,
         cluster::{
-            nodes::Nodes,
+            nodes::{LEAVES, NODES, Nodes},
             outgoing_messages::{OutgoingMessage, OutgoingMessages},
         },
         connection::{ConnectOptions, DedicatedConnection, is_disconnect, within},
@@ -45,7 +45,6 @@ const JOBS: &str = "agq_jobs";
 const LISTS: &str = "agq_lists";
 /// Payload of a node whose first client subscribes to changes.
 const LISTENS: &str = "listens";
-const NODES: &str = "agq_nodes";
 /// Channel for pub/sub messages: channel and payload in hex, and a word that is unique in its
 /// transaction, or the number of a stored message.
 const MESSAGES: &str = "agq_messages";
@@ -307,6 +306,7 @@ impl NotifyBus {
             self.nodes.has_remote_subscribers.store(true, Ordering::Relaxed);
         }
         match (notification.channel(), words.next().map(unhex), words.next().map(unhex)) {
+            (NODES, ..) if payload.ends_with(LEAVES) => self.seek_vacant_lease(),
             (NODES, ..) => {}
             (JOBS, ..) => {
                 let ready = payload.split_once(' ').map_or("", |(_node, ready)| ready);
@@ -322,6 +322,17 @@ impl NotifyBus {
             _ => debug!(channel = notification.channel(), "a notification has an unknown format"),
         }
         Ok(())
+    }
+
+    /// Sends a heartbeat, which takes the lease if it is free, because a node has left. Does not
+    /// wait for it, because notifications must not wait.
+    fn seek_vacant_lease(&self) {
+        let nodes = Arc::clone(&self.nodes);
+        tokio::spawn(async move {
+            if let Err(error) = nodes.send_heartbeat().await {
+                debug!(%error, "the heartbeat after the end of another node failed");
+            }
+        });
     }
 }
 

@@ -49,6 +49,22 @@ async fn live_nodes_are_known_only_to_a_leader_of_two_terms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn another_node_leads_as_soon_as_the_leader_leaves() {
+    let database = Database::new();
+    // The heartbeats would take the lease half an hour later.
+    let settings = PostgresSettings { term: Duration::from_secs(3_600), ..PostgresSettings::default() };
+    let first = PostgresStore::open(&database.url(), settings).await.unwrap();
+    let second = PostgresStore::open(&database.url(), settings).await.unwrap();
+    second.join("", |_, _| {});
+    tokio::task::block_in_place(|| {
+        eventually("LISTEN", || second.notify_bus.ready_notices.is_listening().then_some(()));
+    });
+    assert!(first.leads() && !second.leads());
+    drop(first);
+    tokio::task::block_in_place(|| eventually("another leader", || second.leads().then_some(())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn live_nodes_are_unknown_after_a_crash_of_the_database() {
     let database = Database::new();
     let store = leading(&database).await;
