@@ -185,13 +185,18 @@ impl Nodes {
         self.is_snapshot_old.load(Ordering::Relaxed)
     }
 
-    /// Reads whether other nodes share the database, unless this node has found one before.
+    /// Reads whether other nodes share the database, unless this node has found one before. Fails
+    /// in any case if the database cannot be reached.
     pub(crate) async fn find_peers(&self) -> Result<()> {
-        if self.has_peers() {
-            return Ok(());
-        }
         let mut connection = self.dedicated.take().await?;
-        within(CONNECT_TIMEOUT, self.others(&mut connection)).await?;
+        let found = async {
+            if self.has_peers() {
+                query("SELECT FROM agq.instances LIMIT 1").execute(&mut connection).await.map(drop)
+            } else {
+                self.others(&mut connection).await.map(drop)
+            }
+        };
+        within(CONNECT_TIMEOUT, found).await?;
         self.dedicated.keep(connection);
         Ok(())
     }

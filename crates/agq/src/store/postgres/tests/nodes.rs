@@ -147,6 +147,23 @@ async fn new_node_is_found_by_polling() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn search_for_nodes_fails_without_the_database_even_if_one_is_known() {
+    let database = Database::new();
+    migrate(&database.url()).await.unwrap();
+    let ((node, pool), (other, _)) = (alone(&database), alone(&database));
+    tokio::try_join!(node.send_heartbeat(), other.send_heartbeat()).unwrap();
+    node.find_peers().await.unwrap();
+    assert!(node.has_peers());
+    // An outage closes the connections of the nodes.
+    let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() \
+         AND query ~ '^SELECT (node, is_listening|FROM agq.instances)'";
+    while query_scalar::<_, i64>(end).fetch_one(&pool).await.unwrap() > 0 {}
+    assert!(node.find_peers().await.is_err());
+    node.find_peers().await.unwrap();
+    assert!(node.has_peers());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn node_counts_as_gone_after_its_own_silence() {
     let database = Database::new();
     let store = leading(&database).await;
