@@ -6,7 +6,7 @@
 //!
 //! - `writer`: queue, group commit, retries and lock order.
 //! - `txn`: the operations inside a write transaction.
-//! - `queries`: reads of records.
+//! - `queries`, `pages`: reads of records, and of pages of ids.
 //! - `keyspace`: users' keys.
 //! - `cluster`: live nodes, the leader, and notifications between nodes.
 //! - `connection`: opening, pooling and checking of connections.
@@ -26,6 +26,7 @@ mod limit_ends;
 #[cfg(feature = "simulation")]
 mod manual;
 mod old_snapshots;
+mod pages;
 mod quantities;
 mod queries;
 mod read_cache;

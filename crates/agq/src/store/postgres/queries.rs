@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use agenix_protocol::{
     documents::Status,
     ids::{ActionId, JobId, PlanId, WorkerId},
-    request::{Page, Search, Slice},
+    request::{Search, Slice},
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{self, Action, JobCounts},
+    action::{Action, JobCounts},
     job::Job,
     owner::Owner,
     worker::Worker,
@@ -53,59 +53,6 @@ pub(super) async fn plan(pool: &Pool, plan_id: PlanId) -> Result<Option<StoredPl
 
 pub(super) fn owner_in(row: &PgRow, column: usize) -> Result<Option<Owner>> {
     Ok(row.try_get::<Option<String>, _>(column)?.map(Owner::from))
-}
-
-/// Returns the ids of a page. SQL does not have the globs of Redis, so the globs are matched here.
-/// The argument of `sql`, if it has one, is `owner`.
-pub(super) async fn page_of(
-    pool: &Pool,
-    sql: &'static str,
-    owner: Option<Owner>,
-    page: Page,
-) -> Result<Vec<String>> {
-    use futures_util::TryStreamExt;
-    let sql = query_scalar::<_, String>(sql);
-    let sql = match owner {
-        Some(owner) => sql.bind(owner.to_string()),
-        None => sql,
-    };
-    let mut all = sql.fetch(pool);
-    let (mut found, mut skip) = (Vec::new(), page.offset);
-    while found.len() < page.limit
-        && let Some(id) = all.try_next().await?
-    {
-        let is_meant = |pattern| agenix_protocol::glob::matches(pattern, id.as_bytes());
-        if page.pattern.as_ref().is_some_and(|pattern| !is_meant(pattern)) {
-            continue;
-        }
-        if skip > 0 {
-            skip -= 1;
-        } else {
-            found.push(id);
-        }
-    }
-    Ok(found)
-}
-
-/// Returns the ids of a page of the actions that have all of `labels`: all such actions, or those
-/// of `owner`. The labels are in the records, which SQL cannot read.
-pub(super) async fn labelled_actions(
-    pool: &Pool,
-    page: Page,
-    labels: &BTreeMap<String, String>,
-    owner: Option<Owner>,
-) -> Result<Vec<ActionId>> {
-    use futures_util::TryStreamExt;
-    let mut all = query("SELECT record FROM agq.actions ORDER BY action_id").fetch(pool);
-    let mut ids = Vec::new();
-    while let Some(row) = all.try_next().await? {
-        let Some(action) = or_skip::<Action>(row.try_get(0).and_then(decode)) else { continue };
-        if action::has_labels(&action, labels) && (owner.is_none() || action.owner == owner) {
-            ids.push(action.action_id);
-        }
-    }
-    let names = page.of(ids.into_iter().map(String::from));
-    self::ids(names, ActionId::new)
 }
 
 /// Query for actions with their job counts over all shards.

@@ -32,7 +32,8 @@ use crate::store::{
         codec::readable,
         limit_ends::{document_in, documents},
         old_snapshots, quantities,
-        queries::{self, job_ids, page_of},
+        pages::{ACTIONS, LABELLED_ACTIONS, PLANS, page_of},
+        queries::{self, job_ids},
         sql_types,
         txn::{jobs::JobDecision, unused_lanes},
         writer::{
@@ -58,11 +59,9 @@ impl JobStore for PostgresStore {
     }
 
     fn plans(&self, page: Page, owner: Option<Owner>) -> StoreFuture<Vec<PlanId>> {
-        let sql = match owner {
-            None => "SELECT plan_id FROM agq.plans ORDER BY plan_id",
-            Some(_) => "SELECT plan_id FROM agq.plans WHERE owner = $1 ORDER BY plan_id",
-        };
-        self.query_long(async move |pool| queries::ids(page_of(&pool, sql, owner, page).await?, PlanId::new))
+        self.query_long(async move |pool| {
+            queries::ids(page_of(&pool, PLANS, owner, page, BTreeMap::new()).await?, PlanId::new)
+        })
     }
 
     fn delete_plan(&self, plan_id: &PlanId, only_of: Option<Owner>) -> StoreFuture<RuleResult<bool>> {
@@ -102,16 +101,9 @@ impl JobStore for PostgresStore {
         labels: BTreeMap<String, String>,
         owner: Option<Owner>,
     ) -> StoreFuture<Vec<ActionId>> {
-        if !labels.is_empty() {
-            let found = async move |pool| queries::labelled_actions(&pool, page, &labels, owner).await;
-            return self.query_long(found);
-        }
-        let sql = match owner {
-            None => "SELECT action_id FROM agq.actions ORDER BY action_id",
-            Some(_) => "SELECT action_id FROM agq.actions WHERE owner = $1 ORDER BY action_id",
-        };
+        let listing = if labels.is_empty() { ACTIONS } else { LABELLED_ACTIONS };
         self.query_long(async move |pool| {
-            queries::ids(page_of(&pool, sql, owner, page).await?, ActionId::new)
+            queries::ids(page_of(&pool, listing, owner, page, labels).await?, ActionId::new)
         })
     }
 

@@ -1,10 +1,17 @@
 //! Statements read only the rows that they need, however many rows there are.
 
-use agenix_protocol::ids::JobId;
+use std::collections::BTreeMap;
+
+use agenix_protocol::{
+    ids::{ActionId, JobId},
+    request::Page,
+};
 use agenix_rules::{
     capability::Needs,
     job::{self, Job},
+    owner::Owner,
 };
+use bytes::Bytes;
 use e2e::Database;
 use sqlx::{AssertSqlSafe, Connection, Error, PgConnection, Row, query, query_scalar, raw_sql};
 
@@ -15,6 +22,7 @@ use crate::store::{
             ASCENDING, DESCENDING, ENTRIES, ITEMS, SCORES,
             write_buffer::{REMOVE, REMOVE_MEMBERS, UPDATE},
         },
+        pages::{ACTIONS, LABELLED_ACTIONS},
         queries::{LEASED, OVERDUE_KEYS, WAITING},
         ready_lanes::READY_LANES,
         ready_positions::Position,
@@ -208,4 +216,38 @@ fn plan_rows_include_discarded_rows() {
     let plan = "Sort (actual rows=3 loops=1)\n  Rows Removed by Filter: 299900\n  ->  Index Scan (actual rows=1 loops=3)";
     assert_eq!(most_rows(plan), 299_900);
     assert_eq!(most_rows("Limit (actual rows=100 loops=3)"), 300);
+}
+
+const FILL_ACTIONS: &str = "INSERT INTO agq.actions (action_id, record, owner) \
+    SELECT 'a-' || lpad(n::text, 5, '0'), '', CASE WHEN n % 10 = 0 THEN 'alice' END FROM generate_series(1, 20000) AS n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_actions_read_only_the_rows_they_need() {
+    let (_database, store) = fresh_node().await;
+    raw_sql("ANALYZE").execute(&store.pool).await.unwrap();
+    raw_sql(FILL_ACTIONS).execute(&store.pool).await.unwrap();
+    let mut connection = store.pool.acquire().await.unwrap();
+    let (of_all, of_owner) = ("(text, bigint, bigint)", "(text, bigint, bigint, text)");
+    for _ in ["old", "new"] {
+        for listing in [ACTIONS, LABELLED_ACTIONS] {
+            for (types, sql, values) in [
+                (of_all, listing[0], "('a-00500', 20, 10)"),
+                (of_owner, listing[1], "('a-00500', 20, 10, 'alice')"),
+            ] {
+                let plan = plan_of(&mut connection, types, sql, values).await;
+                assert!(most_rows(&plan) <= 30 && plan.contains("Index"), "{sql}\n{plan}");
+            }
+        }
+        raw_sql("ANALYZE").execute(&mut *connection).await.unwrap();
+    }
+    // A page with a pattern is read in several steps.
+    let page = |pattern: Option<&'static str>, owner: Option<&str>| {
+        let page = Page { pattern: pattern.map(Bytes::from), offset: 15, limit: 2 };
+        store.actions(page, BTreeMap::new(), owner.map(|owner| Owner::from(owner.to_owned())))
+    };
+    let id = |id: &str| ActionId::new(id).unwrap();
+    assert_eq!(page(Some("*77"), None).await.unwrap(), [id("a-01577"), id("a-01677")]);
+    assert_eq!(page(Some("*70"), Some("alice")).await.unwrap(), [id("a-01570"), id("a-01670")]);
+    assert_eq!(page(None, Some("alice")).await.unwrap(), [id("a-00160"), id("a-00170")]);
+    assert_eq!(page(Some("a-0000?"), None).await.unwrap(), []);
 }
