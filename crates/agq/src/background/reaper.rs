@@ -215,6 +215,13 @@ impl<'r> Reaper<'r> {
         self.stalled_submissions.continue_stalled(app).await?;
         schedules::run_due(app).await?;
         prune_old_jobs(app).await?;
+        for _step in 0..MAX_DUE_STEPS {
+            if redis::expire(&*app.store, app.clock.now(), MAX_DUE).await? < MAX_DUE {
+                break;
+            }
+        }
+        // Claims and heartbeats are acknowledged before they are synced, so they are synced here.
+        app.store.sync().await?;
         if app.throughput.is_due(app.clock.now()) {
             app.throughput.add_sample(app.clock.now(), &app.store.totals().await?);
             let keep = retention(app);
@@ -224,13 +231,6 @@ impl<'r> Reaper<'r> {
                 app.store.forget_unused(unused).await?;
             }
         }
-        for _step in 0..MAX_DUE_STEPS {
-            if redis::expire(&*app.store, app.clock.now(), MAX_DUE).await? < MAX_DUE {
-                break;
-            }
-        }
-        // Claims and heartbeats are acknowledged before they are synced, so they are synced here.
-        app.store.sync().await?;
         Ok(())
     }
 }

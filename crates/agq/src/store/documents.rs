@@ -91,7 +91,8 @@ pub(crate) trait DocumentStore: Send + Sync + 'static {
     ) -> StoreFuture<Vec<(String, String)>>;
     fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool>;
     fn update_document(&self, kind: DocumentKind, id: &str, rule: DocumentRule) -> RuleFuture<()>;
-    /// Returns lanes and limits that no kept job uses. Such a limit holds no job back.
+    /// Returns lanes and limits that no kept job uses. Such a limit holds no job back. A remote
+    /// store looks through all of them in several calls.
     fn unused(&self, now: Timestamp) -> StoreFuture<UnusedRecords>;
     /// Removes the given lanes and limits that are still unused.
     fn forget_unused(&self, unused: UnusedRecords) -> StoreFuture<()>;

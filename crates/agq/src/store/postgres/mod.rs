@@ -66,7 +66,7 @@ use crate::store::postgres::{
     lane_cache::LaneCache,
     read_cache::TtlCache,
     ready_positions::ReadyNotices,
-    txn::PgTxn,
+    txn::{PgTxn, unused_lanes::UnusedSearch},
     writer::{
         PgWriter,
         late_writes::Late,
@@ -103,6 +103,7 @@ pub(crate) struct PostgresStore {
     health: Arc<HealthCheck>,
     worker_cache: Arc<TtlCache<WorkerId, Worker>>,
     plan_cache: Arc<TtlCache<PlanId, StoredPlan>>,
+    unused_search: Arc<tokio::sync::Mutex<UnusedSearch>>,
     #[cfg(test)]
     notices: mpsc::Sender<cluster::BusMessage>,
     notify_bus: Arc<NotifyBus>,
@@ -240,6 +241,7 @@ impl PostgresStore {
             health: Arc::new(HealthCheck::new(access.clone())),
             worker_cache: Arc::default(),
             plan_cache: Arc::default(),
+            unused_search: Arc::default(),
             #[cfg(test)]
             notices,
             notify_bus,

@@ -35,7 +35,7 @@ use crate::store::{
         pages::{ACTIONS, LABELLED_ACTIONS, PLANS, page_of},
         queries::{self, job_ids},
         sql_types,
-        txn::{jobs::JobDecision, unused_lanes},
+        txn::jobs::JobDecision,
         writer::{
             queue::Claiming,
             subject::{Subjects, WriteSubject},
@@ -265,7 +265,11 @@ impl DocumentStore for PostgresStore {
     }
 
     fn unused(&self, now: Timestamp) -> StoreFuture<UnusedRecords> {
-        self.query(async move |pool| unused_lanes::unused(&pool, now).await)
+        let search = Arc::clone(&self.unused_search);
+        self.query(async move |pool| {
+            let mut search = search.lock().await;
+            search.step(&pool, now).await
+        })
     }
 
     fn forget_unused(&self, unused: UnusedRecords) -> StoreFuture<()> {

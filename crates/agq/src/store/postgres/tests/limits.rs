@@ -1,8 +1,11 @@
 //! Limits of jobs: submissions and ends of jobs lock none, and the count of running jobs is exact.
 
+use std::collections::BTreeSet;
+
 use agenix_protocol::time::Timestamp;
 use agenix_rules::{capability::Needs, limit::Limit};
 use e2e::Database;
+use sqlx::raw_sql;
 
 use crate::store::{
     AddOutcome, DocumentKind, DocumentStore, JobStore, Retention,
@@ -108,9 +111,29 @@ async fn action_that_another_node_adds_meanwhile_is_found() {
     let committing = async {
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
         while number(&store, waits).await == 0 {}
-        sqlx::raw_sql("COMMIT").execute(&mut other).await.unwrap();
+        raw_sql("COMMIT").execute(&mut other).await.unwrap();
     };
     let (added, ()) = futures_util::future::join(adding, committing).await;
     assert_eq!(added, Ok(AddOutcome::Same), "it has the record of the other one");
     assert_eq!(number(&store, "SELECT count(*) FROM agq.jobs").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unused_lanes_and_limits_are_sought_in_steps() {
+    let (_database, store) = fresh_node().await;
+    // This lane has a job, and names one of the limits.
+    submit(&store, "a", Needs::default(), vec![own("a-0", None, Some("k0500"))]).await.unwrap();
+    let fill = "INSERT INTO agq.lanes (queue, needs) SELECT 'other', convert_to(n::text, 'UTF8') FROM generate_series(1, 1500) AS n; \
+         INSERT INTO agq.notes (kind, id, json) SELECT 'limit', 'k' || lpad(n::text, 4, '0'), json \
+         FROM agq.notes, generate_series(1, 2500) AS n WHERE kind = 'limit' AND id = 'k0500' AND n <> 500";
+    raw_sql(fill).execute(&store.pool).await.unwrap();
+    let (mut lanes, mut limits) = (BTreeSet::new(), BTreeSet::new());
+    for _ in 0..6 {
+        let unused = store.unused(NOW).await.unwrap();
+        assert!(unused.lanes.len() <= 1_000 && unused.limits.len() <= 1_000);
+        lanes.extend(unused.lanes);
+        limits.extend(unused.limits.into_iter().map(|(key, _)| key));
+    }
+    assert_eq!((lanes.len(), limits.len()), (1_500, 2_499));
+    assert!(!limits.contains("k0500"));
 }

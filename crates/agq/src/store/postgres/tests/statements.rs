@@ -32,6 +32,7 @@ use crate::store::{
             candidates::{CANDIDATES, FIRST},
             locked_rows::MAKE,
             retention::OLDEST,
+            unused_lanes::{LANES, LIMITS},
         },
     },
 };
@@ -70,7 +71,8 @@ const FILL: &str = "INSERT INTO agq.ended (job_id, action_id, place, plan_id, st
     INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, due_at, created_at, record) \
     SELECT 'j-' || n, 'b', n, 'p', 1 + n % 3, 100, n, (n % 2)::smallint, false, n, 0, '' FROM generate_series(1, 50000) AS n; \
     INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, created_at, record) \
-    SELECT 'r-' || n, 'c', n, 'p', 4 + n % 3, 100, n, 0, true, 0, '' FROM generate_series(1, 50000) AS n";
+    SELECT 'r-' || n, 'c', n, 'p', 4 + n % 3, 100, n, 0, true, 0, '' FROM generate_series(1, 50000) AS n; \
+    INSERT INTO agq.lane_counts SELECT n, 0, ARRAY[0, 0, 0, 0, 1, 0, 0, 0]::bigint[] FROM generate_series(1, 10000) AS n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_on_jobs_read_only_the_rows_they_need() {
@@ -87,6 +89,9 @@ async fn statements_on_jobs_read_only_the_rows_they_need() {
             ("(text, text[], text)", MAKE.sql, "('limit', '{1,2,new}', '{}')", 10),
             ("(bigint, text, bigint)", WAITING, "(1000, '', 100)", 100),
             ("(bigint, text, bigint)", LEASED, "(1000, '', 100)", 100),
+            // A lane has eight counts.
+            ("(integer, bigint)", LANES, "(500, 1000)", 8_000),
+            ("(text, text, bigint)", LIMITS, "('limit', '5', 1000)", 1_000),
         ];
         for (types, sql, values, most) in statements {
             let plan = plan_of(&mut connection, types, sql, values).await;
