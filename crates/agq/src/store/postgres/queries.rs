@@ -134,9 +134,10 @@ pub(super) async fn job(pool: &Pool, job_id: JobId) -> Result<Option<StoredJob>>
     let Some(row) = row else { return Ok(None) };
     let job: Job = decode(row.try_get(0)?)?;
     let (input, results) = (row.try_get::<Option<String>, _>(1)?.unwrap_or_default(), row.try_get(2)?);
-    // Lanes never change.
+    // Lanes never change, and a lane that is gone has no job any more.
     let sql = query("SELECT lane, queue, needs FROM agq.lanes WHERE lane = $1");
-    let (_, key) = lane_of(&sql.bind(sql_types::lane(job.lane)).fetch_one(pool).await?)?;
+    let Some(lane) = sql.bind(sql_types::lane(job.lane)).fetch_optional(pool).await? else { return Ok(None) };
+    let (_, key) = lane_of(&lane)?;
     Ok(Some(StoredJob { job, queue: key.queue, needs: key.needs, input, results }))
 }
 
