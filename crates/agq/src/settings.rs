@@ -83,8 +83,10 @@ impl ServiceSettings {
     /// workers. Names are those of the command line, and times are in seconds.
     pub(crate) fn shared_by_nodes(&self) -> String {
         let seconds = |ms: u64| std::time::Duration::from_millis(ms).as_secs_f64();
+        let ShareTerms { weights, priority_queues, .. } = &self.share_terms;
         format!(
-            "heartbeat-interval={} heartbeat-factor={} job-timeout={} start-timeout={} keep-ended={} keep-dead={} keep-ended-count={} keep-blob-bytes={}",
+            "heartbeat-interval={} heartbeat-factor={} job-timeout={} start-timeout={} keep-ended={} keep-dead={} keep-ended-count={} keep-blob-bytes={} \
+             approval-timeout={} no-quarantine={} share-weights={} priority-queues={}",
             seconds(self.heartbeat_interval_ms),
             self.heartbeat_factor,
             seconds(self.job_timeout_ms),
@@ -93,6 +95,10 @@ impl ServiceSettings {
             seconds(self.keep_dead_ms),
             self.keep_ended_count,
             self.keep_blob_bytes,
+            seconds(self.approval_timeout_ms),
+            !self.quarantine,
+            listed(weights.iter().map(|(share, weight)| format!("{share}={weight}"))),
+            listed(priority_queues.iter().cloned()),
         )
     }
 
@@ -100,6 +106,12 @@ impl ServiceSettings {
     pub(crate) fn silence_ms(&self) -> u64 {
         self.heartbeat_interval_ms.saturating_mul(u64::from(self.heartbeat_factor))
     }
+}
+
+/// Returns words, which have no spaces, as one.
+fn listed(words: impl Iterator<Item = String>) -> String {
+    let text = words.collect::<Vec<_>>().join(",");
+    if text.is_empty() { "none".into() } else { text }
 }
 
 #[derive(Debug, Clone)]

@@ -160,6 +160,15 @@ mod tests {
     }
 
     #[test]
+    fn settings_that_nodes_share_are_named() {
+        let text = "approval-timeout = 5\nno-quarantine = true\nshare-weights = 'night=3,ci=2'";
+        let shown = settings(text).unwrap().shared_by_nodes();
+        let end = "approval-timeout=5 no-quarantine=true share-weights=share:ci=2,share:night=3 \
+                   priority-queues=none";
+        assert!(shown.starts_with("heartbeat-interval=30 ") && shown.ends_with(end), "{shown}");
+    }
+
+    #[test]
     fn open_options_follow_the_settings() {
         let opening = |text| toml::from_str::<Options>(text).unwrap().opening();
         assert_eq!(
