@@ -163,8 +163,8 @@ impl<'a> JsonInputs<'a> {
                 start += blanks.count();
                 self.searched = start;
                 if self.begun.get(start).is_some_and(|byte| *byte != b'{') {
-                    let what = format!("object {} does not begin with {{", self.count + 1);
-                    return Err(self.wrong(&what));
+                    let problem = format!("object {} does not begin with {{", self.count + 1);
+                    return Err(self.wrong(&problem));
                 }
             }
             let Some(length) = self.scan.end_in(&self.begun[self.searched..]) else { break };
@@ -183,14 +183,14 @@ impl<'a> JsonInputs<'a> {
 
     /// Returns the objects of the array, after which no inputs follow.
     fn array(&mut self) -> Result<Vec<Box<RawValue>>> {
-        let inputs = objects(&self.begun).map_err(|what| self.wrong(&what))?;
+        let inputs = objects(&self.begun).map_err(|problem| self.wrong(&problem))?;
         (self.form, self.begun) = (JsonForm::Objects, Vec::new());
         Ok(inputs)
     }
 
-    fn wrong(&self, what: &str) -> CliError {
+    fn wrong(&self, problem: &str) -> CliError {
         CliError::usage(
-            format!("{}: {what}", self.file.display()),
+            format!("{}: {problem}", self.file.display()),
             "the file is a JSON array of objects, one a job: [{\"file\": \"a.txt\"}, …], or one object a line",
         )
     }
