@@ -55,8 +55,8 @@ impl StoredBlob {
         Self { unreported: self.unreported + 1, uploaded_at: now, ..self }
     }
 
-    /// Returns the record with the file `suffix` instead of the lost file `lost`. Keeps the record if
-    /// it has another file by now.
+    /// Returns the record with the file `suffix` instead of the lost file `lost`. Keeps the record
+    /// if it has another file by now.
     pub fn repaired(self, lost: &str, suffix: &str) -> Self {
         if self.suffix == lost { Self { suffix: suffix.to_owned(), ..self } } else { self }
     }

@@ -135,8 +135,8 @@ impl Schedule {
         (self.pending_id.as_deref() == Some(run)).then(submitted)
     }
 
-    /// Returns the schedule with the history of `known`, the schedule that it replaces. A due run of
-    /// the same times stays due, so that a schedule that is stored again loses no run.
+    /// Returns the schedule with the history of `known`, the schedule that it replaces. A due run
+    /// of the same times stays due, so that a schedule that is stored again loses no run.
     pub fn after(&self, known: Option<&Self>) -> Self {
         let Some(known) = known else { return self.clone() };
         let times = |of: &Self| (of.expression.clone(), of.timezone.clone(), of.enabled);

@@ -47,7 +47,8 @@ mod tests {
     fn worker_with_another_id_gets_a_legal_one_of_its_own() {
         let of_host = derived("worker_mac.local_4711_1767225600000000000");
         assert!(of_host.starts_with("worker_mac-local_4711_176722560000000000-"), "{of_host}");
-        assert_eq!((of_host.len(), derived(&of_host)), (57, of_host.clone()));
+        assert_eq!(of_host.len(), 57);
+        assert_eq!(derived(&of_host), of_host);
         let pod = "payments-email-worker-7d9f8b6c5d-x2x7k_1_17672256000000000";
         let [one, two] = ["00", "01"].map(|end| derived(&format!("{pod}{end}00000")));
         assert_ne!(one, two, "they have the same beginning");

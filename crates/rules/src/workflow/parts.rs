@@ -148,8 +148,8 @@ impl Workflow {
         self.stage.is_ended() && self.all().all(|step| step.stage != StepState::Running)
     }
 
-    /// Returns true if the workflow ended before `ended_since`, and a failed one before `dead_since`,
-    /// too, because a retry of its dead job resumes it.
+    /// Returns true if the workflow ended before `ended_since`, and a failed one before
+    /// `dead_since`, too, because a retry of its dead job resumes it.
     pub fn is_forgettable(&self, ended_since: Timestamp, dead_since: Timestamp) -> bool {
         let since = if self.stage == StepState::Failed { ended_since.min(dead_since) } else { ended_since };
         self.has_all_ended() && self.ended_at.is_some_and(|at| at < since)
