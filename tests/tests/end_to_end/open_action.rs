@@ -90,8 +90,8 @@ fn refusal_in_the_middle_names_the_input_and_what_was_added_before() {
         lab.agx(&agq, &["action", "submit", "p", "--open", "--id", id]).expect(0);
         let words = [&["action", "add", id, "--lines", "lines"][..], at].concat();
         let refused = lab.agx(&agq, &words).expect(4).err;
-        let what = "inputs[4500].line contains a NUL byte";
-        let told = ["; 4000 inputs were added before", what, advice];
+        let place = "inputs[4500].line contains a NUL byte";
+        let told = ["; 4000 inputs were added before", place, advice];
         assert!(told.iter().all(|text| refused.contains(text)), "{refused}");
         assert_eq!(action(&lab, &agq, id)["total_jobs"], 4000);
     }

@@ -45,9 +45,9 @@ fn read_as_option(words: &[String], fields: &InputFields, args: &[String], numbe
     }
     let input = Value::Object(fields.of(args, number)).to_string();
     let word = filled_args(words, &input).into_iter().find(|word| is_option(word))?;
-    let what = if args.contains(&word) { "input" } else { "argument" };
+    let kind = if args.contains(&word) { "input" } else { "argument" };
     Some(format!(
-        "not run, because its {what} '{}' begins with - and the program could read it as an option: write -- before the \
+        "not run, because its {kind} '{}' begins with - and the program could read it as an option: write -- before the \
          placeholder if the program knows --, or allow it with --inputs-may-be-options",
         shortened(&word)
     ))

@@ -210,7 +210,7 @@ impl InputSubmitter {
                 }
                 Err(ClientError::Rejected(reason)) if is_for_an_input(&reason) => self.refuse(batch, &reason),
                 Err(ClientError::Rejected(reason)) if is_for_a_budget(&reason) => {
-                    // The accepted jobs are booked, so the map goes on with them.
+                    // The accepted jobs are charged, so the map continues with them.
                     batches.push(batch);
                     self.refused = Some(reason);
                     return Ok(inputs_of(&batches));

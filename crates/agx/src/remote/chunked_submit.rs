@@ -199,10 +199,10 @@ mod tests {
             let failure = unfinished(failure, &"a".parse().unwrap(), (2000, 5000));
             (failure.to_string(), failure.help().unwrap())
         };
-        let (what, help) = refused("BUDGET used up: jobs 2000 of 3000, 2000 wanted");
-        assert!(what.ends_with("2000 wanted; action a is open, and has 2000 of 5000 inputs"), "{what}");
+        let (failure, help) = refused("BUDGET used up: jobs 2000 of 3000, 2000 wanted");
+        assert!(failure.ends_with("2000 wanted; action a is open, and has 2000 of 5000 inputs"), "{failure}");
         assert!(help.contains("the same command with --id a continues"), "{help}");
-        let (what, _) = refused("Invalid action schema: input 7 already exists with other content");
-        assert!(what.ends_with("other content"), "the action is another one: {what}");
+        let (failure, _) = refused("Invalid action schema: input 7 already exists with other content");
+        assert!(failure.ends_with("other content"), "the action is another one: {failure}");
     }
 }
