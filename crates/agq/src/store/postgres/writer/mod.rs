@@ -184,8 +184,8 @@ impl PgWriter {
     }
 
     /// Wakes the waiters for jobs after a short while, so that the waiters check the lanes with
-    /// ready jobs and the lanes in `ready` again. If `ready` is any job, wakes the waiters for lists,
-    /// too.
+    /// ready jobs and the lanes in `ready` again. If `ready` is any job, wakes the waiters for
+    /// lists, too.
     fn wake_waiters(&self, ready: ReadyPositions) {
         let (notifier, ready_notices) = (Arc::clone(&self.notifier), Arc::clone(&self.ready_notices));
         self.runtime.spawn(async move {
