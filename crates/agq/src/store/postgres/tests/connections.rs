@@ -263,7 +263,7 @@ async fn large_write_whose_connection_ends_before_the_commit_was_not_made() {
     )
     .await;
     // The statements of a large write are sent one after the other.
-    let job = NewJob { input: format!("\"{}\"", "x".repeat(100_000)), ..plain("a-0") };
+    let job = NewJob { input: format!("\"{}\"", "x".repeat(100_000)).into(), ..plain("a-0") };
     let action = Action::new(ActionId::new("a").unwrap(), PlanId::new("p").unwrap(), NOW);
     let refused = store.add_action(NewAction::new(action, vec![job])).await.unwrap_err().to_string();
     assert!(refused.contains("cannot be reached"), "{refused}");

@@ -370,7 +370,7 @@ mod tests {
         let handle = PgWriteHandle(Arc::clone(&queue));
         for id in ["a", "b"] {
             let action = Action::new(ActionId::new(id).unwrap(), PlanId::new("p").unwrap(), Timestamp(0));
-            let job = NewJob { job_id: JobId::new("a-0").unwrap(), input: "x".repeat(10), own: None };
+            let job = NewJob { job_id: JobId::new("a-0").unwrap(), input: "x".repeat(10).into(), own: None };
             let documents = vec![(DocumentKind::Inputs, id.to_owned(), "x".repeat(90))];
             drop(handle.add(NewAction { documents, ..NewAction::new(action, vec![job]) }));
         }
