@@ -67,6 +67,19 @@ fn errors_name_the_invalid_field() {
             r#"{"type":"a","args":[],"options":{"rate_limit":{"rate":1,"key":"plan:p"}}}"#,
             "options.rate_limit.key begins with 'plan:'",
         ),
+        (r#"{"type":"a","args":[],"queue":"Bad Queue!"}"#, "options.queue 'Bad Queue!'"),
+        (r#"{"type":"a","args":[],"priority":101,"options":null}"#, "options.priority is 101"),
+        (r#"{"type":"plan.p","args":["x"]}"#, "a list of one object"),
+        (r#"{"type":"plan.a/b","args":[{}]}"#, "type: plan_id 'a/b'"),
+    ] {
+        let error = refused(json);
+        assert!(error.contains(words), "{json}: {error}");
+    }
+}
+
+#[test]
+fn errors_name_the_invalid_field_of_unique() {
+    for (json, words) in [
         (r#"{"type":"a","args":[],"options":{"unique":{"keys":["x"]}}}"#, "options.unique.keys has 'x'"),
         (r#"{"type":"a","args":[],"options":{"unique":{"keys":[]}}}"#, "options.unique.keys is empty"),
         (
@@ -95,10 +108,6 @@ fn errors_name_the_invalid_field() {
             r#"{"type":"a","args":[],"options":{"unique":{"states":["avaliable"]}}}"#,
             "options.unique.states has 'avaliable': use pending, scheduled, available",
         ),
-        (r#"{"type":"a","args":[],"queue":"Bad Queue!"}"#, "options.queue 'Bad Queue!'"),
-        (r#"{"type":"a","args":[],"priority":101,"options":null}"#, "options.priority is 101"),
-        (r#"{"type":"plan.p","args":["x"]}"#, "a list of one object"),
-        (r#"{"type":"plan.a/b","args":[{}]}"#, "type: plan_id 'a/b'"),
     ] {
         let error = refused(json);
         assert!(error.contains(words), "{json}: {error}");
