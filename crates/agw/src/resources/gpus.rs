@@ -4,10 +4,18 @@
 
 use std::{fs, path::Path};
 
+use rustix::fs::{Access, access};
+use tracing::warn;
+
 /// Environment variable with the NVIDIA GPUs that a process may use.
 pub(crate) const CUDA_VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 /// Environment variable with the AMD GPUs that a process may use.
 pub(crate) const ROCR_VISIBLE: &str = "ROCR_VISIBLE_DEVICES";
+
+/// Device that every program of CUDA opens.
+const NVIDIA_DEVICE: &str = "dev/nvidiactl";
+/// Device that every program of ROCm opens.
+const AMD_DEVICE: &str = "dev/kfd";
 
 /// Variables that AMD's libraries read after [`ROCR_VISIBLE`]. The indices of these variables count
 /// the GPUs that [`ROCR_VISIBLE`] has left.
@@ -25,16 +33,29 @@ pub(crate) enum GpuVariables {
 
 /// Returns the GPUs below the directory `root`: those of NVIDIA, or those of AMD if there are none.
 /// `variable` returns a variable of the environment of the worker, which may hide some of them.
+///
+/// Omits all GPUs if this process may not open the device of their driver, because its tasks may
+/// not open the device either.
 pub(super) fn found(root: &Path, variable: impl Fn(&str) -> Option<String>) -> (Vec<String>, GpuVariables) {
     let (nvidia, amd) = (nvidia(root), amd(root));
-    let (count, name, variables) = match (nvidia, amd) {
-        (0, 1..) => (amd, ROCR_VISIBLE, GpuVariables::RocrAlone),
-        _ => (nvidia, CUDA_VISIBLE, GpuVariables::Both),
+    let (count, name, device, variables) = match (nvidia, amd) {
+        (0, 1..) => (amd, ROCR_VISIBLE, AMD_DEVICE, GpuVariables::RocrAlone),
+        _ => (nvidia, CUDA_VISIBLE, NVIDIA_DEVICE, GpuVariables::Both),
     };
-    let gpus = match variable(name) {
+    let mut gpus = match variable(name) {
         Some(shown) => visible(&shown, count),
         None => (0..count).map(|index| index.to_string()).collect(),
     };
+    if !gpus.is_empty()
+        && let Err(error) = access(root.join(device), Access::READ_OK | Access::WRITE_OK)
+    {
+        warn!(
+            %error,
+            device,
+            "the GPUs of this machine are not offered, because tasks could not open their device; docs/operations.md says how a unit of systemd permits devices"
+        );
+        gpus.clear();
+    }
     (gpus, variables)
 }
 
@@ -109,6 +130,14 @@ mod tests {
         fs::create_dir_all(root.join(path)).unwrap();
     }
 
+    /// Adds a node of AMD's driver with this number of vector units.
+    fn node_of_amd(root: &Path, node: &str, units: u32) {
+        let node = format!("sys/class/kfd/kfd/topology/nodes/{node}");
+        directory(root, &node);
+        let properties = format!("cpu_cores_count 0\nsimd_count {units}\nmem_banks_count 1\n");
+        fs::write(root.join(node).join("properties"), properties).unwrap();
+    }
+
     #[test]
     fn gpus_of_nvidia_are_listed_by_their_driver_or_are_devices() {
         let root = tempfile::tempdir().unwrap();
@@ -128,13 +157,26 @@ mod tests {
     }
 
     #[test]
+    fn gpus_without_the_device_of_their_driver_are_not_offered() {
+        let root = tempfile::tempdir().unwrap();
+        directory(root.path(), "dev");
+        node_of_amd(root.path(), "0", 304);
+        assert_eq!(super::found(root.path(), |_| None), (Vec::new(), GpuVariables::RocrAlone));
+        fs::write(root.path().join("dev/kfd"), "").unwrap();
+        assert_eq!(found(root.path(), |_| None), ["0"]);
+        directory(root.path(), "proc/driver/nvidia/gpus/0000:3b:00.0");
+        assert_eq!(super::found(root.path(), |_| None), (Vec::new(), GpuVariables::Both));
+        fs::write(root.path().join("dev/nvidiactl"), "").unwrap();
+        assert_eq!(found(root.path(), |_| None), ["0"]);
+    }
+
+    #[test]
     fn gpus_of_amd_are_nodes_with_vector_units() {
         let root = tempfile::tempdir().unwrap();
-        for (node, units) in [("0", "0"), ("1", "304"), ("2", "304")] {
-            let node = format!("sys/class/kfd/kfd/topology/nodes/{node}");
-            directory(root.path(), &node);
-            let properties = format!("cpu_cores_count 0\nsimd_count {units}\nmem_banks_count 1\n");
-            fs::write(root.path().join(node).join("properties"), properties).unwrap();
+        directory(root.path(), "dev");
+        fs::write(root.path().join("dev/kfd"), "").unwrap();
+        for (node, units) in [("0", 0), ("1", 304), ("2", 304)] {
+            node_of_amd(root.path(), node, units);
         }
         directory(root.path(), "sys/class/kfd/kfd/topology/nodes/3");
         assert_eq!(found(root.path(), |_| None), ["0", "1"]);
