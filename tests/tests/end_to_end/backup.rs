@@ -144,6 +144,7 @@ fn backup_that_cannot_be_made_leaves_nothing_behind_and_says_what_to_do() {
     agq.stop();
     let nobody = backup(&lab, &agq, "copy.redb").expect(1);
     assert!(nobody.err.contains("cannot reach agq") && nobody.err.contains("--agq"), "{nobody:?}");
+    assert!(nobody.err.contains("copy agq.redb, agq.journal and blobs, always together"), "{nobody:?}");
     assert!(!lab.path().join("copy.redb").exists() && !lab.path().join("copy.redb.part").exists());
     agq_does(&lab, &["backup"]).expect(2);
 }
@@ -189,6 +190,20 @@ fn backup_has_every_large_output_and_one_that_is_incomplete_is_refused() {
     assert_eq!(blobs(&other)[0].metadata().unwrap().len(), file.metadata().unwrap().len());
     let back = other.agq(&[]);
     assert!(other.agx(&back, &["action", "results", "a"]).expect(0).out == output);
+}
+
+#[test]
+fn copy_of_the_database_and_its_blobs_after_a_clean_stop_is_a_backup() {
+    let (lab, other) = (Lab::on_files(), Lab::on_files());
+    let mut agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    with_output(&lab, &agq);
+    agq.stop();
+    let data = other.path().join("data");
+    sh(&lab, &format!("mkdir -p {0} && cp -R data/agq.redb data/blobs {0}", data.display()));
+    agq_does(&other, &["check", "data"]).expect(0);
+    let back = other.agq(&[]);
+    assert!(other.agx(&back, &["action", "results", "a"]).expect(0).out == sh(&lab, "seq 150000"));
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn advised(error: &ClientError) -> anyhow::Error {
     let advice = match error {
         ClientError::Tls { help, .. } => help,
         ClientError::Unreachable { .. } => {
-            "start it, or give its address with --agq or AGQ_ADDR; while it is stopped, you can copy agq.redb and agq.journal, always both together"
+            "start it, or give its address with --agq or AGQ_ADDR; while it is stopped, you can copy agq.redb, agq.journal and blobs, always together"
         }
         ClientError::Unauthenticated { .. } => KEY_HELP,
         ClientError::Rejected(reason) if ErrorKind::of(reason) == ErrorKind::NotPermitted => {
