@@ -172,7 +172,7 @@ pub(crate) struct Config {
 
 const AFTER_HELP: &str = "The session key is read from AGQ_SESSION_KEY or --session-key-file, never from a flag.\n\n\
 Logs go to stderr; AGW_LOG=debug shows more.\n\n\
-Exit codes: 0 drained, 1 ended with jobs unfinished or failed, 2 wrong usage, 3 refused by agq.";
+Exit codes: 0 drained, 1 failed, 2 wrong usage, 3 refused by agq, 4 ended with jobs unfinished.";
 
 /// Parses one member of a list and removes the blanks around the member.
 fn member(text: &str) -> Result<String, String> {

@@ -98,6 +98,9 @@ use crate::{
 
 const USAGE: u8 = 2;
 const REFUSED: u8 = 3;
+/// Exit code of a worker that has ended as it was told, with jobs unfinished. Its unit does not
+/// start it again.
+const UNFINISHED: u8 = 4;
 /// Maximum wait at the end for threads that hang in a system call.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 /// Idle time after which tokio ends a blocking thread: long enough to keep the thread for ever.
@@ -134,7 +137,7 @@ fn main() -> ExitCode {
     hide_environment();
     let error = match run(&config) {
         Ok(WorkerEnd::Drained) => return ExitCode::SUCCESS,
-        Ok(WorkerEnd::Forced) => return ExitCode::FAILURE,
+        Ok(WorkerEnd::Forced) => return ExitCode::from(UNFINISHED),
         Err(error) => error,
     };
     // The exit code is right even if stderr cannot be written.

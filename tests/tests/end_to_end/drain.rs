@@ -41,7 +41,7 @@ fn second_signal_ends_the_running_jobs_and_they_go_to_others() {
     agw.terminate();
     eventually("it drains", || agw.log().contains("draining").then_some(()));
     agw.terminate();
-    assert_eq!(agw.wait().code(), Some(1));
+    assert_eq!(agw.wait().code(), Some(4));
     assert!(agw.log().contains("unfinished"), "{}", agw.log());
     assert_eq!(action(&lab, &agq, "a")["pending"], 1, "the job waits for another worker");
     eventually("its child is gone", || e2e::is_gone(pid).then_some(()));

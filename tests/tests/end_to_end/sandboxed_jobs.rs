@@ -303,7 +303,7 @@ fn sandboxes_end_with_their_worker() {
             sandboxed.agw.terminate();
             eventually("it drains", || sandboxed.agw.log().contains("draining").then_some(()));
             sandboxed.agw.terminate();
-            assert_eq!(sandboxed.agw.wait().code(), Some(1));
+            assert_eq!(sandboxed.agw.wait().code(), Some(4));
         }
         eventually("the processes end", || all_gone(&processes));
     }

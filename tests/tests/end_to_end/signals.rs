@@ -98,7 +98,7 @@ fn worker_that_has_to_end_names_the_jobs_that_it_gives_up_and_unregisters() {
     eventually("the job starts", || has_started(&lab));
     let job = only_job(&lab, &agq, "a");
     agw.terminate();
-    assert_eq!(agw.wait().code(), Some(1));
+    assert_eq!(agw.wait().code(), Some(4));
     let log = agw.log();
     let warning = log.lines().find(|line| line.contains("WARN") && line.contains("unfinished"));
     assert!(warning.is_some_and(|line| line.contains(job["job_id"].as_str().unwrap())), "{log}");

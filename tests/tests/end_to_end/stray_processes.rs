@@ -101,7 +101,7 @@ fn escaped_processes_end_before_their_worker_does() {
     agw.terminate();
     eventually("it drains", || agw.log().contains("draining").then_some(()));
     agw.terminate();
-    assert_eq!(agw.wait().code(), Some(1));
+    assert_eq!(agw.wait().code(), Some(4));
     assert_eq!(pids.into_iter().filter(|pid| runs(*pid)).count(), 0);
 }
 
