@@ -74,7 +74,10 @@ pub(crate) fn test(report: &mut RunReport, bin: &Path) -> anyhow::Result<()> {
 /// ones.
 fn static_programs(report: &mut RunReport, target: &str) -> anyhow::Result<PathBuf> {
     ensure!(cfg!(target_os = "linux"), "static programs are made on Linux");
-    tools::debian_program(report, "musl-gcc", "musl-tools");
+    ensure!(
+        tools::debian_program(report, "musl-gcc", "musl-tools"),
+        "musl-gcc is missing, which compiles the C code of static programs: install the package musl-tools"
+    );
     let added = Command::new("rustup").args(["target", "add", target]).status();
     ensure!(
         added.is_ok_and(|status| status.success()),
