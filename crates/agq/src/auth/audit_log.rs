@@ -1,4 +1,5 @@
-//! Audit log: an append-only file with one JSON document per line for every change and its author.
+//! Audit log: an append-only file with one JSON document per line for every recorded command and
+//! its author.
 //!
 //! The log decides nothing. Commands still run if the log cannot be written. Each line has the hash
 //! of the line before (`agenix_rules::audit_chain`), across restarts and rotations.

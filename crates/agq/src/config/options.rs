@@ -150,7 +150,9 @@ options! {
     /// File with the session key, or `sha256:` and its hash; agq only reads it
     #[arg(long, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE", help_heading = FILES)]
     session_key_file: PathBuf,
-    /// Append every change and its author to this file, one JSON document per line
+    /// Append to this file the author of each backup and of each change of plans, actions, jobs by
+    /// hand, workers, queues, schedules and workflows, one JSON document per line. Changes of
+    /// users' keys are not recorded
     #[arg(long, env = "AGQ_AUDIT_LOG", value_name = "FILE", help_heading = FILES)]
     audit_log: PathBuf,
     /// Refuse plans that the policy in this file does not allow, TOML; `agx policy check FILE`
