@@ -126,8 +126,9 @@ pub(crate) struct Config {
         default_value = READY)]
     pub(crate) queues: Vec<QueueName>,
     /// Tag of this worker: NAME for a pool, or NAME=VALUE for any other fact; may be given several
-    /// times
-    #[arg(long = "tag", value_name = "NAME[=VALUE]")]
+    /// times, or with commas between
+    #[arg(long = "tag", env = "AGW_TAGS", value_name = "NAME[=VALUE]", value_delimiter = ',',
+        value_parser = member)]
     tags: Vec<String>,
     /// Maximum time for running jobs while the worker drains, in seconds, up to a year
     #[arg(long, env = "AGW_GRACE", value_name = "SECONDS", default_value_t = 300,
@@ -340,6 +341,17 @@ mod tests {
         }
         assert!(tags(&["--tag", "provenance-key=x"]).unwrap_err().contains("is the tag of [provenance]"));
         assert!(tags(&["--tag", "secret:A:curl"]).unwrap_err().contains("is the tag of a secret"));
+    }
+
+    #[test]
+    fn tags_may_be_given_several_times_or_with_commas_between() {
+        let tags = |args: &[&str]| read(args).unwrap().config.all_tags().unwrap();
+        let one_by_one = tags(&["--tag", "spot", "--tag", "zone=eu", "--tag", "slots=4"]);
+        assert_eq!(one_by_one["spot"], true);
+        assert_eq!(one_by_one["zone"], "eu");
+        assert_eq!(one_by_one["slots"], 4);
+        assert_eq!(tags(&["--tag", "spot, zone=eu,slots=4"]), one_by_one);
+        assert!(read(&["--tag", "spot,"]).unwrap_err().contains("a member of the list is empty"));
     }
 
     #[test]

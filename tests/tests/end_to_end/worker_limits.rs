@@ -309,6 +309,7 @@ fn variable_that_is_empty_counts_as_not_set() {
         "AGW_TOOLS",
         "AGW_QUEUES",
         "AGW_RESOURCES",
+        "AGW_TAGS",
         "AGW_GRACE",
         "AGW_SPOOL_DIR",
         "AGW_LOG",
