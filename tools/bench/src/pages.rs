@@ -47,7 +47,10 @@ fn headlines(document: &ResultsDocument) -> String {
         text += &format!("| {description} | {ours} {unit} | {} | {theirs} | **{ratio:.2}** |\n", cell(peer));
     }
     let (machine, date) = (machine::description(&document.machine), &document.date);
-    text + &format!("\nMedians on one machine ({machine}), {date}. More than 1 is better than the peer.\n")
+    text + &format!(
+        "\nMedians on one machine ({machine}), {date}. \
+         A ratio above 1 means that AGEniX is faster than the peer.\n"
+    )
 }
 
 /// Renders the section `tasks`: a line for each program, the fastest first, and a column for each
