@@ -67,6 +67,8 @@ pub(super) struct TopModel {
     pub(super) message: String,
     /// Action that waits for confirmation.
     pub(super) unconfirmed: Option<UserAction>,
+    /// The selected item has left the list, and the user has pressed no key since.
+    pub(super) is_gone: bool,
 }
 
 impl TopModel {
@@ -78,12 +80,11 @@ impl TopModel {
                 self.rates.pop_front();
             }
         }
-        self.overview = Some(overview);
-        self.row = self.row.min(self.rows().saturating_sub(1));
+        self.keep_selection(|model| model.overview = Some(overview));
     }
 
     /// Returns the number of rows; for a job, of its lines.
-    fn rows(&self) -> usize {
+    pub(super) fn rows(&self) -> usize {
         let Some(overview) = &self.overview else { return 0 };
         match self.screen {
             Screen::Actions => overview.actions.len(),
@@ -101,6 +102,7 @@ impl TopModel {
                 if key == KeyPress::Letter('y') { String::new() } else { "nothing was done".into() };
             return (key == KeyPress::Letter('y')).then_some(action);
         }
+        let is_gone = std::mem::take(&mut self.is_gone);
         let last = self.rows().saturating_sub(1);
         match key {
             KeyPress::Up => self.row = self.row.saturating_sub(1),
@@ -114,7 +116,7 @@ impl TopModel {
             KeyPress::Next => return self.go(self.next()),
             KeyPress::Back => return self.back(),
             KeyPress::Enter => return self.open(),
-            KeyPress::Letter(letter) => return self.act(letter),
+            KeyPress::Letter(letter) => return self.act(letter, is_gone),
         }
         None
     }
@@ -161,8 +163,9 @@ impl TopModel {
         self.go(screen)
     }
 
-    /// Returns the action of a letter. An irreversible action waits for confirmation.
-    fn act(&mut self, letter: char) -> Option<UserAction> {
+    /// Returns the action of a letter. An irreversible action waits for confirmation. If the item
+    /// that the letter means may be gone (`is_gone`), there is none.
+    fn act(&mut self, letter: char, is_gone: bool) -> Option<UserAction> {
         let overview = self.overview.as_ref()?;
         let action_id = || overview.actions.get(self.row).map(|action| action.action_id.clone());
         let worker_id = || overview.workers.get(self.row).map(|worker| worker.worker_id.clone());
@@ -182,6 +185,10 @@ impl TopModel {
             }
             _ => return None,
         };
+        if is_gone {
+            self.message = "the selected item has left the list; nothing was done".into();
+            return None;
+        }
         let question = match &action {
             UserAction::CancelAction(id) => {
                 format!("cancel all jobs of action {id} that have not ended? y or n")
@@ -207,10 +214,7 @@ impl TopModel {
     /// Sorts failed jobs first, because the user searches for failures.
     pub(super) fn update_jobs(&mut self, mut jobs: Vec<JobStatus>) {
         jobs.sort_by_key(|job| (!is_failed(job), job.index));
-        self.jobs = jobs;
-        if matches!(self.screen, Screen::Jobs(_)) {
-            self.row = self.row.min(self.jobs.len().saturating_sub(1));
-        }
+        self.keep_selection(|model| model.jobs = jobs);
     }
 
     fn failed_ids(&self) -> Vec<JobId> {
