@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use e2e::{Lab, Ran, eventually};
+use e2e::{Agq, Lab, Ran, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -192,6 +192,16 @@ fn one_pasted_line_makes_a_worker() {
     assert!(nothing.err.contains("`agx profile remove two`"), "{}", nothing.err);
 }
 
+/// Returns a token with the address of `agq` and with `key`.
+fn token_of(lab: &Lab, agq: &Agq, key: &str) -> String {
+    let mut command = lab.command("agq");
+    let file = lab.file("key", key);
+    // The key in the environment would replace that of the file.
+    command.env_remove("AGQ_SESSION_KEY").args(["token", "--agq", &agq.address(), "--session-key-file"]);
+    let line = Ran::from(command.arg(file).output().unwrap()).expect(0).out;
+    line.trim().strip_prefix("agx join ").unwrap().to_owned()
+}
+
 #[test]
 fn join_with_the_key_of_a_worker_needs_its_id() {
     let lab = Lab::new();
@@ -199,14 +209,7 @@ fn join_with_the_key_of_a_worker_needs_its_id() {
     let text = format!("[workers]\nw1 = '{worker}'\n[clients]\nalice = '{client}'\n");
     let config = lab.file("agq.toml", &text).display().to_string();
     let agq = lab.agq(&["--config", &config]);
-    let token = |key: &str| {
-        let mut command = lab.command("agq");
-        let file = lab.file("key", key);
-        // The key in the environment would replace that of the file.
-        command.env_remove("AGQ_SESSION_KEY").args(["token", "--agq", &agq.address(), "--session-key-file"]);
-        let line = Ran::from(command.arg(file).output().unwrap()).expect(0).out;
-        line.trim().strip_prefix("agx join ").unwrap().to_owned()
-    };
+    let token = |key: &str| token_of(&lab, &agq, key);
     let of_client = agx(&lab, &["join", &token(&client)]).expect(4).err;
     assert!(of_client.contains("may not use WORKER.HEARTBEAT"), "{of_client}");
     let token = token(&worker);
@@ -220,6 +223,18 @@ fn join_with_the_key_of_a_worker_needs_its_id() {
     joined.expect(0);
     let workers = lab.agx(&agq, &["worker", "list", "--json"]).expect(0).data();
     assert_eq!((&workers[0]["worker_id"], &workers[0]["state"]), (&"w1".into(), &"active".into()));
+}
+
+#[test]
+fn join_with_a_refused_token_keeps_the_profile_as_it_was() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    agx(&lab, &["join", &token_of(&lab, &agq, lab.key()), "--no-worker"]).expect(0);
+    let wrong = token_of(&lab, &agq, &"x".repeat(64));
+    let refused = agx(&lab, &["join", &wrong, "--no-worker"]).expect(3).err;
+    assert!(refused.contains("refused the session key"), "{refused}");
+    agx(&lab, &["plan", "list"]).expect(0);
+    assert!(!lab.path().join("home/cluster/session-key.new").exists());
 }
 
 #[cfg(target_os = "linux")]

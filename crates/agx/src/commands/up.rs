@@ -98,6 +98,8 @@ pub(crate) struct JoinArgs {
 }
 
 const CA: &str = "ca.pem";
+/// End of the names of files of a token that agq has not accepted yet.
+const UNCHECKED: &str = ".new";
 
 pub(crate) async fn up(args: &UpArgs, server: &ConnectionArgs, output: OutputFormat) -> Result<()> {
     let options_of_agw = of_sandbox(&args.sandbox)?.unwrap_or_else(|| spec_texts(&["--program-paths"]));
@@ -218,33 +220,21 @@ pub(crate) async fn join(args: &JoinArgs, output: OutputFormat) -> Result<()> {
     let home = UserDir::find()?;
     let dir = home.default_path(&args.name)?;
     let hold = supervisor::lock_dir(&dir).await?;
-    let key_file = write_secret(&dir, KEY, token.key.expose_secret())?;
-    let ca = token.ca.as_deref().map(|ca| write_secret(&dir, CA, ca)).transpose()?;
-    let profile = ServerProfile {
-        session_key_file: Some(key_file.clone().into()),
-        tls_ca: ca.clone().map(PathText::from),
-        ..ServerProfile::new(&token.agq)
-    };
-    // Errors in the token are reported here, because the worker would report them in a log only.
-    let server = server_of(&profile)?;
-    let mut connection = Connection::open(&server).await?;
-    if !args.no_worker {
-        check_key_of_worker(&mut connection, args.worker_id.as_ref()).await?;
-    }
-    drop(connection);
-    let mut of_agw = worker(&token.agq, &key_file, ca.as_deref(), args.jobs);
+    check_token(&token, &dir, args).await?;
+    let ca = token.ca.is_some().then(|| dir.join(CA));
+    let mut of_agw = worker(&token.agq, &dir.join(KEY), ca.as_deref(), args.jobs);
     of_agw.extend(options_of_sandbox.into_iter().flatten());
     of_agw.extend(args.resources.options());
     of_agw.extend(args.worker_id.iter().flat_map(|id| ["--worker-id".to_owned(), id.to_string()]));
     let spec = SupervisorSpec { services: vec![part("agw", of_agw)?] };
-    let logs =
-        if args.no_worker { None } else { Some(supervisor::start(hold, &dir, &spec).map(|(_, logs)| logs)?) };
+    let profile = stored(&token, &dir, "")?;
     home.change(|all| {
         all.profiles.insert(args.name.clone(), profile);
         all.current = Some(args.name.clone());
     })?;
-    if let Some(logs) = &logs {
-        check_registration(logs, &args.name, &dir).await?;
+    if !args.no_worker {
+        let (_, logs) = supervisor::start(hold, &dir, &spec)?;
+        check_registration(&logs, &args.name, &dir).await?;
     }
     let document = Joined { profile: args.name.clone(), agq: token.agq.clone(), worker: !args.no_worker };
     output.show("join", &document, |_| {
@@ -260,6 +250,39 @@ pub(crate) async fn join(args: &JoinArgs, output: OutputFormat) -> Result<()> {
             )
         };
         format!("{worker}agx uses {} by default: the default profile is '{}'", token.agq, args.name)
+    })
+}
+
+/// Checks that agq accepts the token. The errors are reported here, because the worker would report
+/// them in a log only. The profile in `dir` keeps its key and its CA.
+async fn check_token(token: &Token, dir: &Path, args: &JoinArgs) -> Result<()> {
+    let profile = stored(token, dir, UNCHECKED)?;
+    let checked = check_profile(&profile, args).await;
+    for name in [KEY, CA] {
+        // A token without a CA has no second file.
+        let _missing = std::fs::remove_file(dir.join(format!("{name}{UNCHECKED}")));
+    }
+    checked
+}
+
+async fn check_profile(profile: &ServerProfile, args: &JoinArgs) -> Result<()> {
+    let mut connection = Connection::open(&server_of(profile)?).await?;
+    if args.no_worker {
+        return Ok(());
+    }
+    check_key_of_worker(&mut connection, args.worker_id.as_ref()).await
+}
+
+/// Writes the key and the CA of `token` to files in `dir`, whose names end with `suffix`. Returns
+/// the profile with these files.
+fn stored(token: &Token, dir: &Path, suffix: &str) -> Result<ServerProfile> {
+    let write = |name: &str, text: &str| write_secret(dir, &format!("{name}{suffix}"), text);
+    let key_file = write(KEY, token.key.expose_secret())?;
+    let ca = token.ca.as_deref().map(|ca| write(CA, ca)).transpose()?;
+    Ok(ServerProfile {
+        session_key_file: Some(key_file.into()),
+        tls_ca: ca.map(PathText::from),
+        ..ServerProfile::new(&token.agq)
     })
 }
 
