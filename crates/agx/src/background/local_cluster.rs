@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use agenix_client::{ClientError, Connection, Server};
-use agenix_protocol::{byte_escape::encode_os, errors::ErrorKind, ids::WorkerId, request::Request};
+use agenix_protocol::{
+    byte_escape::encode_os, documents::WorkerStatus, errors::ErrorKind, ids::WorkerId, request::Request,
+};
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::{
@@ -37,20 +39,34 @@ pub(crate) fn key_of(dir: &Path) -> Result<(String, PathBuf)> {
     }
 }
 
-/// Waits until agq has workers that take jobs, and returns their number.
-pub(crate) async fn wait_for_worker(agq: &str, key: &str) -> Result<usize> {
+/// Returns the id of a new worker. Containers may have equal process ids and share a database.
+pub(crate) fn new_worker_id(stem: &str, pid: u32, random: uuid::Uuid) -> String {
+    let random = random.simple().to_string();
+    format!("{stem}-{pid}-{}", &random[..5])
+}
+
+/// Waits until agq has the worker `worker_id`, and the worker takes jobs. Returns false after
+/// [`MAX_WAIT`].
+pub(crate) async fn wait_for_worker(agq: &str, key: &str, worker_id: &str) -> Result<bool> {
     let server = Server::new(agq, key.to_owned().into())
         .map_err(|problem| CliError::usage(problem, "choose another AGX_HOME"))?;
     let mut connection = Connection::open(&server).await?;
     let since = Instant::now();
     loop {
-        let workers = connection.workers().await?;
-        let workers = workers.iter().filter(|worker| worker.state == "active").count();
-        if workers > 0 || since.elapsed() > MAX_WAIT {
-            return Ok(workers);
+        if takes_jobs(&connection.workers().await?, worker_id) {
+            return Ok(true);
+        }
+        if since.elapsed() > MAX_WAIT {
+            return Ok(false);
         }
         sleep(POLL_INTERVAL).await;
     }
+}
+
+/// Returns true if the worker `worker_id` is one of `workers`, and takes jobs. The others may share
+/// the database, or may have ended so lately that agq does not know it yet.
+fn takes_jobs(workers: &[WorkerStatus], worker_id: &str) -> bool {
+    workers.iter().any(|worker| worker.worker_id.as_str() == worker_id && worker.state == "active")
 }
 
 /// Waits until the log of agw shows that agq has the worker. Returns false after [`MAX_WAIT`]. The
@@ -127,7 +143,32 @@ pub(crate) fn text(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::judge_refusal;
+    use agenix_protocol::documents::parse;
+
+    use super::{WorkerId, WorkerStatus, judge_refusal, new_worker_id, takes_jobs};
+
+    #[test]
+    fn workers_of_processes_with_equal_ids_have_different_names() {
+        let [one, other] =
+            [1_u128 << 120, 2 << 120].map(uuid::Uuid::from_u128).map(|id| new_worker_id("local", 7, id));
+        assert!(one != other && one.starts_with("local-7-"), "{one} {other}");
+        assert!(one.parse::<WorkerId>().is_ok());
+    }
+
+    #[test]
+    fn another_worker_does_not_count_as_the_one_that_was_started() {
+        let worker = |id: &str, state: &str| -> WorkerStatus {
+            let json = format!(
+                r#"{{"worker_id":"{id}","state":"{state}","hostname":"h","platform":"","agw_version":"","capabilities":["sort"],
+                    "max_concurrent_jobs":2,"active_jobs":0,"registered_at":"2026-01-31T08:00:00.000Z",
+                    "last_seen_at":"2026-01-31T08:00:00.000Z"}}"#
+            );
+            parse(json.as_bytes()).unwrap()
+        };
+        assert!(!takes_jobs(&[worker("w0", "active")], "w1"));
+        assert!(!takes_jobs(&[worker("w0", "active"), worker("w1", "dead")], "w1"));
+        assert!(takes_jobs(&[worker("w0", "dead"), worker("w1", "active")], "w1"));
+    }
 
     #[test]
     fn join_names_the_option_for_the_key_of_one_worker() {

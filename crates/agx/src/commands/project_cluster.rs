@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     background::{
         embedded::new_key,
-        local_cluster::{MAX_WAIT, key_of, part, spec_texts, text, wait_for_worker, worker},
+        local_cluster::{MAX_WAIT, key_of, new_worker_id, part, spec_texts, text, wait_for_worker, worker},
         supervisor::{self, DirLock, SupervisorSpec},
     },
     error::{CliError, Result},
@@ -100,12 +100,13 @@ async fn start(
     }
     let mut of_agw = worker(agq, &key_file, None, None);
     of_agw.extend(options_of_agw);
-    of_agw.extend(["--worker-id".into(), format!("{name}-{}", std::process::id())]);
+    let worker_id = new_worker_id(name, std::process::id(), uuid::Uuid::new_v4());
+    of_agw.extend(["--worker-id".into(), worker_id.clone()]);
     let spec = SupervisorSpec { services: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
     let (_line, logs) = supervisor::start(lock, dir, &spec)?;
     let profile = ServerProfile { session_key_file: Some(key_file.into()), ..ServerProfile::new(agq) };
     home.change(|all| drop(all.profiles.insert(name.to_owned(), profile)))?;
-    if wait_for_worker(agq, &key).await? == 0 {
+    if !wait_for_worker(agq, &key, &worker_id).await? {
         let why = logs.last_line_of("agw").map(|line| format!(": {line}")).unwrap_or_default();
         let problem =
             format!("agq runs, but its worker has not registered within {} s{why}", MAX_WAIT.as_secs());

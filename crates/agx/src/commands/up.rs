@@ -11,8 +11,8 @@ use super::read;
 use crate::{
     background::{
         local_cluster::{
-            KEY, MAX_WAIT, check_key_of_worker, key_of, part, spec_texts, text, wait_for_registration,
-            wait_for_worker, worker,
+            KEY, MAX_WAIT, check_key_of_worker, key_of, new_worker_id, part, spec_texts, text,
+            wait_for_registration, wait_for_worker, worker,
         },
         supervisor::{self, LogTails, SupervisorSpec},
     },
@@ -117,7 +117,8 @@ pub(crate) async fn up(args: &UpArgs, server: &ConnectionArgs, output: OutputFor
     let mut of_agw = worker(&agq, &key_file, None, args.jobs);
     of_agw.extend(options_of_agw);
     of_agw.extend(args.resources.options());
-    of_agw.extend(["--worker-id".into(), worker_id(std::process::id(), uuid::Uuid::new_v4())]);
+    let worker_id = new_worker_id(LOCAL, std::process::id(), uuid::Uuid::new_v4());
+    of_agw.extend(["--worker-id".into(), worker_id.clone()]);
     let spec = SupervisorSpec { services: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
     let (line, logs) = supervisor::start(hold, &dir, &spec)?;
     let profile = ServerProfile { session_key_file: Some(key_file.into()), ..ServerProfile::new(&agq) };
@@ -125,8 +126,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ConnectionArgs, output: OutputFor
         all.profiles.insert(LOCAL.into(), profile.clone());
         all.current = Some(LOCAL.into());
     })?;
-    let workers = wait_for_worker(&profile.agq, &key).await?;
-    if workers == 0 {
+    if !wait_for_worker(&profile.agq, &key, &worker_id).await? {
         let why = logs.last_line_of("agw").map(|line| format!(": {line}")).unwrap_or_default();
         return Err(CliError::usage(
             format!("agq runs, but its worker has not registered within {} s{why}", MAX_WAIT.as_secs()),
@@ -138,7 +138,7 @@ pub(crate) async fn up(args: &UpArgs, server: &ConnectionArgs, output: OutputFor
         agq: profile.agq.clone(),
         directory: encode_os(dir.as_os_str()),
         says: line.clone(),
-        workers,
+        workers: 1,
     };
     let key = dir.join(KEY);
     let web = line.split([' ', ',']).find(|word| word.starts_with("http"));
@@ -162,12 +162,6 @@ pub(crate) async fn up(args: &UpArgs, server: &ConnectionArgs, output: OutputFor
             dir.display()
         )
     })
-}
-
-/// Returns the id of the worker. Containers may have equal process ids and share a database.
-fn worker_id(pid: u32, random: uuid::Uuid) -> String {
-    let random = random.simple().to_string();
-    format!("local-{pid}-{}", &random[..5])
 }
 
 fn sandbox_text(args: &WorkerSandboxArgs) -> String {
@@ -311,14 +305,7 @@ fn help_for_nothing(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{WorkerId, help_for_nothing, worker_id};
-
-    #[test]
-    fn workers_of_processes_with_equal_ids_have_different_names() {
-        let [one, other] = [1_u128 << 120, 2 << 120].map(uuid::Uuid::from_u128).map(|id| worker_id(7, id));
-        assert!(one != other && one.starts_with("local-7-"), "{one} {other}");
-        assert!(one.parse::<WorkerId>().is_ok());
-    }
+    use super::help_for_nothing;
 
     #[test]
     fn down_names_the_command_that_starts_what_it_ends() {
