@@ -6,6 +6,7 @@ use agenix_protocol::{
     documents::{BudgetStatus, QueueStats},
     ids::QueueName,
     request::Request,
+    time::Timestamp,
 };
 use redis::FromRedisValue;
 
@@ -42,5 +43,12 @@ impl Connection {
         let field =
             |line: &str| line.split_once(':').map(|(name, value)| (name.to_owned(), value.to_owned()));
         Ok(text.lines().filter_map(field).collect())
+    }
+
+    /// INFO. Returns the time of agq, or `None` if the reply has none.
+    pub async fn time(&mut self) -> Result<Option<Timestamp>, ClientError> {
+        let info = self.info().await?;
+        let usec = info.get("server_time_usec").and_then(|usec| usec.parse::<u64>().ok());
+        Ok(usec.map(|usec| Timestamp(usec / 1000)))
     }
 }

@@ -25,14 +25,14 @@ pub(crate) enum ScaleDecision {
     Nothing { reason: String },
 }
 
-/// Decides at `now`. `history` includes what `view` shows.
+/// Decides at `now`, the time of agx. `history` includes what `view` shows.
 pub(crate) fn decide(
     terms: &ScaleTerms,
     history: &ScaleHistory,
     view: &View,
     now: Timestamp,
 ) -> ScaleDecision {
-    if let Some(decision) = abandoned(terms, history, view, now) {
+    if let Some(decision) = abandoned(terms, history, view) {
         return decision;
     }
     let (active, starting) = (view.active().count() as u64, history.starting());
@@ -66,17 +66,12 @@ pub(crate) fn decide(
 /// Returns the decision about a worker that an earlier scaler has drained, and has not ended: to
 /// let the worker take jobs again if it has a job, or if workers are missing, and otherwise to end
 /// it.
-fn abandoned(
-    terms: &ScaleTerms,
-    history: &ScaleHistory,
-    view: &View,
-    now: Timestamp,
-) -> Option<ScaleDecision> {
+fn abandoned(terms: &ScaleTerms, history: &ScaleHistory, view: &View) -> Option<ScaleDecision> {
     if !terms.can_end {
         return None;
     }
     let is_below_min = view.active().count() as u64 + history.starting() < terms.min;
-    let worker = view.abandoned(terms.abandoned_after(), now).min_by_key(|worker| &worker.worker_id)?;
+    let worker = view.abandoned(terms.abandoned_after()).min_by_key(|worker| &worker.worker_id)?;
     let why = match () {
         () if worker.active_jobs > 0 => Some("it has a job"),
         () if has_only_room(worker, view) => Some("jobs wait for a worker with room"),

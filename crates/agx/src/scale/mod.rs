@@ -59,9 +59,16 @@ impl Scaler {
     /// Reads workers and queues of agq, and decides. The call changes nothing, so the caller may
     /// drop the future.
     pub(crate) async fn poll(&mut self) -> Result<(ScaleDecision, ScaleStep)> {
-        let (workers, queues) =
-            self.agq.with_retry(async |agq| Ok((agq.workers().await?, agq.queue_stats().await?))).await?;
-        let (view, now) = (View::of(workers, &queues, &self.selection), clock::now());
+        let can_end = self.terms.can_end;
+        let looked = self.agq.with_retry(async |agq| {
+            let listed = (agq.workers().await?, agq.queue_stats().await?);
+            // The time is for drained workers, and a key that may drain them may ask for it.
+            let time = if can_end { agq.time().await? } else { None };
+            Ok((listed, time))
+        });
+        let ((workers, queues), time) = looked.await?;
+        let now = clock::now();
+        let view = View::of(workers, &queues, &self.selection).at(time.unwrap_or(now));
         let (history, overdue) = std::mem::take(&mut self.history).observed(&view, &self.terms, now);
         self.history = history;
         if overdue > 0 {

@@ -60,7 +60,7 @@ fn jobs(length: u64, cpus: u64) -> Demand {
 }
 
 fn view(workers: &[WorkerStatus], waiting: &[Demand]) -> View {
-    View { workers: workers.to_vec(), waiting: waiting.to_vec() }
+    View { workers: workers.to_vec(), waiting: waiting.to_vec(), time: at(0) }
 }
 
 /// Returns the decision after these polls, at the time of the last poll, and the history.
@@ -226,11 +226,15 @@ fn drained_by(id: &str, active_jobs: u64, by: &str) -> WorkerStatus {
 #[test]
 fn scale_ends_or_resumes_a_worker_that_an_ended_scaler_has_drained() {
     let left = |active_jobs| drained_by("d", active_jobs, "agx-scale");
-    let decided = |terms: &ScaleTerms, view: &View, secs| match after(terms, &[(secs, view)]).0 {
-        ScaleDecision::Down { worker, reason } => format!("end {}: {reason}", worker.worker_id),
-        ScaleDecision::Resume { worker, reason } => format!("resume {}: {reason}", worker.worker_id),
-        ScaleDecision::Up { count, .. } => format!("start {count}"),
-        ScaleDecision::Nothing { .. } => "nothing".into(),
+    // The clock of agx is an hour ahead of that of agq, which has the time of the drain.
+    let decided = |terms: &ScaleTerms, view: &View, secs| {
+        let view = view.clone().at(at(secs));
+        match after(terms, &[(3600, &view)]).0 {
+            ScaleDecision::Down { worker, reason } => format!("end {}: {reason}", worker.worker_id),
+            ScaleDecision::Resume { worker, reason } => format!("resume {}: {reason}", worker.worker_id),
+            ScaleDecision::Up { count, .. } => format!("start {count}"),
+            ScaleDecision::Nothing { .. } => "nothing".into(),
+        }
     };
     let (terms, was) = (terms(1, 10), "an agx scale that has ended left it drained");
     let calm = view(&[idle("a"), left(0)], &[]);

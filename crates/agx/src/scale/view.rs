@@ -29,6 +29,8 @@ pub(crate) struct View {
     /// Ready jobs by their needs, without those of paused queues and without those that limits and
     /// budgets hold back.
     pub(crate) waiting: Vec<Demand>,
+    /// Time of agq. The clock of agx may show another one.
+    pub(crate) time: Timestamp,
 }
 
 impl View {
@@ -48,7 +50,13 @@ impl View {
         Self {
             workers: workers.into_iter().filter(is_ours).collect(),
             waiting: waiting.filter(by_tags).filter_map(startable).collect(),
+            time: Timestamp::default(),
         }
+    }
+
+    /// Returns the view with the time of agq.
+    pub(crate) fn at(self, time: Timestamp) -> Self {
+        Self { time, ..self }
     }
 
     /// Returns the workers that take jobs.
@@ -57,9 +65,9 @@ impl View {
     }
 
     /// Returns the workers that a scaler has drained more than `wait` ago, and has not ended.
-    pub(crate) fn abandoned(&self, wait: Duration, now: Timestamp) -> impl Iterator<Item = &WorkerStatus> {
+    pub(crate) fn abandoned(&self, wait: Duration) -> impl Iterator<Item = &WorkerStatus> {
         let is_over = move |mark: &DrainMark| {
-            mark.by == DRAINER && u128::from(now.ms_since(mark.at)) >= wait.as_millis()
+            mark.by == DRAINER && u128::from(self.time.ms_since(mark.at)) >= wait.as_millis()
         };
         self.workers
             .iter()
