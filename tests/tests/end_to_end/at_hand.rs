@@ -27,15 +27,29 @@ fn pipeline_becomes_a_plan_and_an_edited_one_another() {
     lab.file("inputs", "words\n");
     lab.agx(&agq, &["action", "submit", "up", "--lines", "inputs", "--id", "a", "--wait"]).expect(0);
     assert_eq!(lab.agx(&agq, &["action", "results", "a"]).expect(0).out, "WORD\n");
-    let editor = lab.file("editor", "#!/bin/sh\nsed -i s/A-Z/B-ZA/ \"$1\"\n");
-    std::fs::set_permissions(&editor, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let edit = |editor: &str| {
+    let script = |name: &str, text: &str| {
+        let path = lab.file(name, &format!("#!/bin/sh\n{text}\n"));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path.display().to_string()
+    };
+    let editor = script("editor", "sed -i s/A-Z/B-ZA/ \"$1\"");
+    let edit_as = |editor: &str, options: &[&str]| {
         let mut command = lab.command("agx");
         command.env("AGQ_ADDR", agq.address()).env("EDITOR", editor).env_remove("VISUAL");
-        Ran::from(command.args(["plan", "edit", "up"]).output().unwrap())
+        command.env("TMPDIR", lab.path()).args(["plan", "edit", "up"]).args(options);
+        Ran::from(command.output().unwrap())
     };
-    assert_eq!(edit(&editor.display().to_string()).expect(0).out, "plan up-2 is stored\n");
+    let edit = |editor: &str| edit_as(editor, &[]);
+    assert_eq!(edit(&editor).expect(0).out, "plan up-2 is stored\n");
     assert!(lab.agx(&agq, &["plan", "get", "up-2"]).expect(0).out.contains("B-ZA"));
+    assert_eq!(edit(&editor).expect(0).out, "plan up-3 is stored\n");
+    let interrupted = script("interrupted", "kill -INT $PPID\nsed -i s/A-Z/B-ZA/ \"$1\"");
+    assert_eq!(edit(&interrupted).expect(0).out, "plan up-4 is stored\n");
+    let refused = edit_as(&editor, &["--id", "up-2"]).expect(4).err;
+    let kept = refused.lines().next().unwrap().split("the edited plan is in ").nth(1).unwrap();
+    assert!(std::fs::read_to_string(kept).unwrap().contains("B-ZA"), "{refused}");
+    let fails = script("fails", "echo edited > \"$1\"; exit 1");
+    assert!(edit(&fails).expect(2).err.contains("the edited plan is in "), "it was changed");
     assert!(edit("false").expect(2).err.contains("nothing was stored"));
     assert!(edit("no-such-editor").expect(2).err.contains("set EDITOR"));
     lab.agx(&agq, &["plan", "delete", "up-2"]).expect(0);

@@ -34,6 +34,7 @@ pub(crate) mod overview;
 pub(crate) mod plan;
 mod plan_ask;
 mod plan_check;
+mod plan_edit;
 mod plan_sign;
 mod plan_text;
 mod plan_write;

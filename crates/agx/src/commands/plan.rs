@@ -11,6 +11,7 @@ use clap::Subcommand;
 use super::{
     plan_ask::{self, AskArgs},
     plan_check::{self, PlanCheckArgs},
+    plan_edit,
     plan_sign::{self, PlanVerifyArgs, SignArgs},
     plan_write::{self, FromArgs},
     read,
@@ -49,7 +50,7 @@ pub(crate) enum PlanCommand {
     /// Edit a plan with $EDITOR, and store it under a new id, because plans are immutable
     Edit {
         plan_id: PlanId,
-        /// New plan id [default: the old id with the next number]
+        /// New plan id [default: the old id with the next free number]
         #[arg(long = "id", value_name = "ID")]
         new_id: Option<PlanId>,
     },
@@ -74,7 +75,7 @@ pub(crate) async fn run(server: &ConnectionArgs, command: PlanCommand, output: O
             Some(wish) => plan_ask::ask(server, wish, &ask, &sandbox, output).await,
             None => plan_write::new(server, &sandbox, output).await,
         },
-        PlanCommand::Edit { plan_id, new_id } => plan_write::edit(server, &plan_id, new_id, output).await,
+        PlanCommand::Edit { plan_id, new_id } => plan_edit::edit(server, &plan_id, new_id, output).await,
         PlanCommand::Delete { plan_id } => delete(server, &plan_id, output).await,
         PlanCommand::Check(args) => plan_check::check(&args, output),
         PlanCommand::Sign(args) => plan_sign::sign(*args, output),

@@ -1,14 +1,12 @@
-//! `agx plan from`, `new` and `edit`: other ways to create a plan than writing JSON.
+//! `agx plan from` and `new`: other ways to create a plan than writing JSON.
 
 use std::{
     collections::BTreeMap,
     io::{BufRead, IsTerminal, Write},
-    path::PathBuf,
-    process::Command,
 };
 
 use agenix_protocol::{
-    documents::{Plan, Requires, StartRate, Task, parse},
+    documents::{Plan, Requires, StartRate, Task},
     ids::PlanId,
     limits::Limits,
 };
@@ -25,10 +23,7 @@ use crate::{
     map::in_plan,
     output::OutputFormat,
     sandbox::ProfileArg,
-    util::{
-        duration::parse_secs,
-        text::{any_bytes, without_mark},
-    },
+    util::{duration::parse_secs, text::any_bytes},
 };
 
 #[derive(Debug, Args, Default)]
@@ -118,78 +113,10 @@ pub(super) async fn new(server: &ConnectionArgs, sandbox: &ProfileArg, output: O
     submit(server, &plan, output).await
 }
 
-/// `agx plan edit`: stores the edited plan under a new id, because plans are immutable.
-pub(super) async fn edit(
-    server: &ConnectionArgs,
-    plan_id: &PlanId,
-    new_id: Option<PlanId>,
-    output: OutputFormat,
-) -> Result<()> {
-    let help = "see the plans with `agx plan list`";
-    let stored = server.connect().await?.plan(plan_id).await?;
-    let mut plan = stored.ok_or_else(|| CliError::not_found("plan", plan_id, help))?;
-    if let Some(names) = hidden_env(&plan) {
-        return Err(CliError::usage(
-            format!("agq hides values of the plan from your key, and shows *** for {names}"),
-            "use the key that stored the plan, or write a new plan",
-        ));
-    }
-    plan.plan_id = Some(match new_id {
-        Some(id) => id,
-        None => next_id(plan_id)?,
-    });
-    let cannot = |error: std::io::Error| {
-        CliError::usage(format!("cannot write the plan to edit it: {error}"), "is the disk full?")
-    };
-    let mut file = tempfile::Builder::new().prefix("plan-").suffix(".json").tempfile().map_err(cannot)?;
-    writeln!(file, "{}", pretty(&plan)).map_err(cannot)?;
-    let editor = editor(|name| std::env::var(name).ok());
-    let mut words = editor.split_whitespace();
-    let program = words.next().unwrap_or("vi");
-    let ended = Command::new(program).args(words).arg(file.path()).status();
-    if !ended.as_ref().is_ok_and(std::process::ExitStatus::success) {
-        let outcome = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
-        return Err(CliError::usage(
-            format!("{program}: {outcome}"),
-            "set EDITOR to an editor that is installed; nothing was stored",
-        ));
-    }
-    let json = std::fs::read(file.path()).map_err(cannot)?;
-    let text = without_mark(&json).map_err(|encoding| format!("it is {encoding}, and plans are UTF-8"));
-    let edited: Result<Plan, _> = text.and_then(|text| parse(text).map_err(|error| error.to_string()));
-    match edited.and_then(|plan| checked(plan).map_err(|failure| failure.to_string())) {
-        Ok(plan) => submit(server, &plan, output).await,
-        Err(problem) => {
-            let kept: PathBuf = file.into_temp_path().keep().map_err(|error| cannot(error.error))?;
-            let help =
-                format!("the edited plan is in {}: fix it, then run `agx plan submit`", kept.display());
-            Err(CliError::usage(problem, help))
-        }
-    }
-}
-
 /// Returns the names of the variables whose values agq hides from the key, if there are some.
 pub(super) fn hidden_env(plan: &Plan) -> Option<String> {
     let names: Vec<&str> = plan.hidden_env().into_iter().collect();
     (!names.is_empty()).then(|| names.join(", "))
-}
-
-/// Returns the command of the editor that a variable names. An empty variable counts as not set.
-fn editor(variable: impl Fn(&str) -> Option<String>) -> String {
-    let named = |name| variable(name).filter(|command| !command.trim().is_empty());
-    ["VISUAL", "EDITOR"].into_iter().find_map(named).unwrap_or_else(|| "vi".into())
-}
-
-/// Returns the next id: `sort` becomes `sort-2`, `sort-2` becomes `sort-3`.
-fn next_id(plan_id: &PlanId) -> Result<PlanId> {
-    let text = plan_id.as_str();
-    let (stem, number) =
-        match text.rsplit_once('-').and_then(|(stem, number)| Some((stem, number.parse::<u32>().ok()?))) {
-            Some((stem, number)) => (stem, number.saturating_add(1)),
-            None => (text, 2),
-        };
-    PlanId::new(format!("{stem}-{number}"))
-        .map_err(|error| CliError::usage(error.to_string(), "choose one with --id"))
 }
 
 fn plan_of(args: &FromArgs) -> Result<Plan> {
@@ -215,7 +142,7 @@ fn plan_of(args: &FromArgs) -> Result<Plan> {
     }))
 }
 
-fn checked(plan: Plan) -> Result<Plan> {
+pub(super) fn checked(plan: Plan) -> Result<Plan> {
     let wrong = |rejection: agenix_rules::rejection::Rejection| {
         let help = concat!("plans are described in ", docs_url!("protocol/plans.md"));
         CliError::usage(rejection.to_string(), help)
@@ -229,8 +156,16 @@ pub(super) fn pretty(plan: &Plan) -> String {
 }
 
 async fn submit(server: &ConnectionArgs, plan: &Plan, output: OutputFormat) -> Result<()> {
+    show_stored(store(server, plan).await?, output)
+}
+
+/// PLAN.SUBMIT. Returns the id of the stored plan.
+pub(super) async fn store(server: &ConnectionArgs, plan: &Plan) -> Result<PlanId> {
     let json = pretty(plan).into_bytes();
-    let plan_id = server.connect().await?.submit_plan(json).await?;
+    Ok(server.connect().await?.submit_plan(json).await?)
+}
+
+pub(super) fn show_stored(plan_id: PlanId, output: OutputFormat) -> Result<()> {
     output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }
 
@@ -247,7 +182,7 @@ fn ask(output: OutputFormat, question: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FromArgs, PlanId, editor, next_id, plan_of};
+    use super::{FromArgs, plan_of};
 
     fn from(pipeline: &str) -> FromArgs {
         FromArgs { pipeline: pipeline.into(), ..FromArgs::default() }
@@ -273,24 +208,5 @@ mod tests {
         };
         assert_eq!(limits(Some(7200)), (Some(0), vec![Some(7200); 2]));
         assert_eq!(limits(None), (None, vec![None; 2]));
-    }
-
-    #[test]
-    fn plan_edit_ignores_an_empty_variable_of_the_editor() {
-        let with = |visual: Option<&str>, other: Option<&str>| {
-            editor(|name| {
-                let value = if name == "VISUAL" { visual } else { other };
-                value.map(str::to_owned)
-            })
-        };
-        assert_eq!(with(Some("code --wait"), Some("nano")), "code --wait");
-        assert_eq!([with(None, Some("nano")), with(Some(""), Some("nano"))], ["nano", "nano"]);
-        assert_eq!([with(None, None), with(Some(" "), Some(""))], ["vi", "vi"]);
-    }
-
-    #[test]
-    fn plan_edit_increments_the_id() {
-        let next = |id: &str| next_id(&PlanId::new(id).unwrap()).unwrap().to_string();
-        assert_eq!([next("sort"), next("sort-2"), next("a-b")], ["sort-2", "sort-3", "a-b-2"]);
     }
 }

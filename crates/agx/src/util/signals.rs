@@ -67,6 +67,15 @@ pub(crate) async fn interrupted() {
     let _received = received(&mut interrupt).await;
 }
 
+/// Keeps SIGINT and SIGQUIT from ending this process from now on. They still end the programs that
+/// this process starts.
+pub(crate) fn outlive_interrupts() {
+    for kind in [SignalKind::interrupt(), SignalKind::quit()] {
+        // The handler stays without its listener. Without a handler, the signal ends the process.
+        let _handled = listener(kind);
+    }
+}
+
 /// The first signal that asks this process to end, even if it arrives before the wait.
 pub(crate) struct FirstSignal(watch::Receiver<bool>);
 
