@@ -93,10 +93,13 @@ impl ConnectionArgs {
 
     /// Returns the server that an address or a profile names, or `None`.
     pub(crate) fn given(&self) -> Result<Option<Server>> {
+        if self.is_given()? { self.server().map(Some) } else { Ok(None) }
+    }
+
+    /// Returns true if an address or a profile names a server.
+    pub(crate) fn is_given(&self) -> Result<bool> {
         let selection = self.selection()?;
-        let is_given =
-            matches!(selection, ServerSelection::Address(_)) || stored_profile(&selection)?.is_some();
-        if is_given { self.server().map(Some) } else { Ok(None) }
+        Ok(selection != ServerSelection::None || stored_profile(&selection)?.is_some())
     }
 
     /// Returns true if no option and no variable selects a server, and the default profile is that

@@ -174,6 +174,24 @@ fn server_answers_what_it_does_not_understand_and_ends_with_its_stdin() {
     assert_eq!(config["mcpServers"]["agenix"]["args"], json!(["mcp", "--queue=agents"]));
 }
 
+#[test]
+fn printed_configuration_has_absolute_paths_unless_the_worker_is_elsewhere() {
+    let lab = Lab::on_files();
+    let here = lab.path().canonicalize().unwrap().display().to_string();
+    let printed = |address: Option<&str>| {
+        let mut command = lab.command("agx");
+        command.env("AGX_HOME", "home").args(["mcp", "--cwd", ".", "--print-config"]);
+        address.map(|address| command.env("AGQ_ADDR", address));
+        let config = Ran::from(command.output().unwrap()).expect(0).out;
+        let config: Value = serde_json::from_str(&config).unwrap();
+        config["mcpServers"]["agenix"].clone()
+    };
+    let own = printed(None);
+    assert_eq!(own["args"], json!(["mcp", format!("--cwd={here}")]));
+    assert_eq!(own["env"]["AGX_HOME"], format!("{here}/home"));
+    assert_eq!(printed(Some("queue.example:6380"))["args"], json!(["mcp", "--cwd=."]));
+}
+
 /// Sends a request to the MCP server at `url`, and returns the status line, and the body.
 fn post(address: &str, headers: &str, body: &Value) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();

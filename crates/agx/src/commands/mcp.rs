@@ -1,7 +1,13 @@
 //! `agx mcp`: an MCP server, through which agents run plans on agq. `agx agent-guide`: a page about
 //! the server for agents.
 
-use std::{collections::BTreeMap, io::IsTerminal, net::SocketAddr, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    io::{self, IsTerminal},
+    net::SocketAddr,
+    path::PathBuf,
+};
 
 use agenix_client::Server;
 use agenix_mcp::{HttpListener, McpServerSettings};
@@ -126,18 +132,30 @@ fn tasks_of(pipeline: &str) -> std::result::Result<Vec<Task>, Refusal> {
 /// Returns the configuration in the form that most clients read. A client starts the server in a
 /// directory of its own, so paths are absolute.
 fn config(server: &ConnectionArgs, args: &McpArgs) -> Result<String> {
+    let absolute = |path: &OsStr| std::path::absolute(path).map_err(|error| no_path(path, &error));
+    // The worker of a named agq has a directory of its own, in which relative paths begin.
+    let cwd = match &args.cwd {
+        Some(cwd) if !server.is_given()? => Some(encode_os(absolute(&decode_os(cwd))?.as_os_str())),
+        cwd => cwd.clone(),
+    };
     let mut words = vec!["mcp".to_owned()];
     let options = [
         ("queue", args.queue.as_ref().map(ToString::to_string)),
         ("sandbox", args.sandbox.name().map(str::to_owned)),
-        ("cwd", args.cwd.clone()),
+        ("cwd", cwd),
     ];
     words.extend(options.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?))));
     let program = std::env::current_exe().map_or_else(|_| "agx".into(), |path| path.display().to_string());
-    let home = std::env::var("AGX_HOME").ok().map(|home| ("AGX_HOME", home));
+    let home = std::env::var_os("AGX_HOME").filter(|home| !home.is_empty());
+    let home = home.map(|home| absolute(&home)).transpose()?;
+    let home = home.map(|home| ("AGX_HOME", home.display().to_string()));
     let settings = server.settings()?;
     words.extend(settings.arguments);
     let env: BTreeMap<_, _> = settings.variables.into_iter().chain(home).collect();
     let config = json!({"mcpServers": {"agenix": {"command": program, "args": words, "env": env}}});
     Ok(format!("{}\n", serde_json::to_string_pretty(&config).unwrap_or_default()))
+}
+
+fn no_path(path: &OsStr, error: &io::Error) -> CliError {
+    CliError::usage(format!("{} is no path: {error}", path.display()), "name an absolute path")
 }
