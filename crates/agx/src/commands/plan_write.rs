@@ -6,6 +6,7 @@ use std::{
 };
 
 use agenix_protocol::{
+    byte_escape::encode,
     documents::{Plan, Requires, StartRate, Task},
     ids::PlanId,
     limits::Limits,
@@ -172,17 +173,22 @@ pub(super) fn show_stored(plan_id: PlanId, output: OutputFormat) -> Result<()> {
 fn ask(output: OutputFormat, question: &str) -> Result<String> {
     let mut err = std::io::stderr();
     write!(err, "{question}: ").and_then(|()| err.flush())?;
-    let mut line = String::new();
-    if std::io::stdin().lock().read_line(&mut line)? == 0 {
+    let mut line = Vec::new();
+    if std::io::stdin().lock().read_until(b'\n', &mut line)? == 0 {
         output.note("");
         return Err(CliError::usage("the questions were not answered", "nothing was stored"));
     }
-    Ok(line.trim().to_owned())
+    Ok(answer(&line))
+}
+
+/// Returns a line as an answer, with byte escapes as in an argument.
+fn answer(line: &[u8]) -> String {
+    encode(line).trim().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{FromArgs, plan_of};
+    use super::{FromArgs, answer, plan_of};
 
     fn from(pipeline: &str) -> FromArgs {
         FromArgs { pipeline: pipeline.into(), ..FromArgs::default() }
@@ -208,5 +214,11 @@ mod tests {
         };
         assert_eq!(limits(Some(7200)), (Some(0), vec![Some(7200); 2]));
         assert_eq!(limits(None), (None, vec![None; 2]));
+    }
+
+    #[test]
+    fn plan_new_takes_answers_in_any_encoding() {
+        assert_eq!(answer(b" grep \xe9 {}\r\n"), "grep \u{10fee9} {}");
+        assert_eq!(answer("grep é {}\n".as_bytes()), "grep é {}");
     }
 }
