@@ -15,6 +15,9 @@ use crate::{
     output::{OutputFormat, counted},
 };
 
+/// Maximum number of bytes of a line with its end.
+const MAX_LINE_BYTES: u64 = 64 * 1024 * 1024;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
     /// Verify that no line of an audit log was changed, removed, inserted or moved
@@ -82,8 +85,16 @@ fn verify_file(verifier: &mut ChainVerifier, file: &Path) -> Result<Option<Audit
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        if reader.read_until(b'\n', &mut line).map_err(failed)? == 0 {
+        let mut rest = (&mut reader).take(MAX_LINE_BYTES + 1);
+        let length = rest.read_until(b'\n', &mut line).map_err(failed)?;
+        if length == 0 {
             break;
+        }
+        if length as u64 > MAX_LINE_BYTES {
+            return Err(CliError::usage(
+                format!("{}: line {number} has more than {MAX_LINE_BYTES} bytes", file.display()),
+                "give the files of an audit log of agq",
+            ));
         }
         if let Err(misfit) = verifier.push(line.strip_suffix(b"\n").unwrap_or(&line)) {
             let file = file.display().to_string();
@@ -161,5 +172,7 @@ mod tests {
         assert!(matches!(verified(&[&second, &first], None), Err(CliError::AuditMisfit)));
         assert!(matches!(verified(&[&first], head), Err(CliError::AuditMisfit)));
         assert!(matches!(verified(&[&dir.path().join("3")], None), Err(CliError::Usage { .. })));
+        let endless = verified(&[&PathBuf::from("/dev/zero")], None);
+        assert!(matches!(endless, Err(CliError::Usage { .. })));
     }
 }

@@ -18,7 +18,7 @@ use crate::{
 const READ_BYTES: usize = 1024 * 1024;
 /// Maximum number of bytes of an object, and of an array, which agx reads as a whole.
 const MAX_OBJECT_BYTES: usize = 64 * 1024 * 1024;
-const MAX_ARRAY_BYTES: usize = 1024 * 1024 * 1024;
+pub(super) const MAX_ARRAY_BYTES: usize = 1024 * 1024 * 1024;
 /// Number of bytes that tell the encoding of a text.
 const MARK_BYTES: usize = 4;
 

@@ -71,6 +71,9 @@ use crate::{
     util::text::{not_utf_8, without_mark},
 };
 
+/// Maximum number of bytes of a document, such as a plan, a workflow or a policy.
+const MAX_DOCUMENT_BYTES: usize = 64 * 1024 * 1024;
+
 fn refused(refusal: &Refusal) -> CliError {
     CliError::Marked { problem: refusal.to_string(), help: refusal.instead().into() }
 }
@@ -91,10 +94,22 @@ fn open(file: &Path) -> Result<Box<dyn Read>> {
     source.map_err(|error| unreadable(file, &error))
 }
 
-/// Reads the bytes of `file`, or of stdin if `file` is `-`, and removes a byte order mark.
+/// Reads a document from `file`, or from stdin if `file` is `-`, and removes a byte order mark.
 fn read(file: &Path) -> Result<Vec<u8>> {
+    read_at_most(file, MAX_DOCUMENT_BYTES)
+}
+
+/// Reads as [`read`] does, but at most `most` bytes.
+fn read_at_most(file: &Path, most: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open(file)?.read_to_end(&mut bytes).map_err(|error| unreadable(file, &error))?;
+    let mut source = open(file)?.take(most as u64 + 1);
+    source.read_to_end(&mut bytes).map_err(|error| unreadable(file, &error))?;
+    if bytes.len() > most {
+        return Err(CliError::usage(
+            format!("{} has more than {most} bytes", file.display()),
+            "give the file that is meant; agx reads no larger one",
+        ));
+    }
     match without_mark(&bytes) {
         Ok(text) if text.len() == bytes.len() => Ok(bytes),
         Ok(text) => Ok(text.to_vec()),
@@ -118,4 +133,23 @@ fn verdict(status: &ActionStatus) -> Result<()> {
     Err(CliError::Jobs(format!(
         "{bad} of {total} jobs did not complete; see them with `agx action results {id}`"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::read_at_most;
+
+    #[test]
+    fn read_ends_at_its_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("plan");
+        std::fs::write(&file, "1234").unwrap();
+        assert_eq!(read_at_most(&file, 4).unwrap(), b"1234");
+        for (endless, most) in [(file.as_path(), 3), (Path::new("/dev/zero"), 1024)] {
+            let error = read_at_most(endless, most).unwrap_err().to_string();
+            assert!(error.ends_with(&format!(" has more than {most} bytes")), "{error}");
+        }
+    }
 }

@@ -5,7 +5,10 @@ use std::path::Path;
 
 use agenix_order::{InputTree, PROOF_FIELD};
 
-use super::{json_inputs::objects, read};
+use super::{
+    json_inputs::{MAX_ARRAY_BYTES, objects},
+    read_at_most,
+};
 use crate::{
     error::{CliError, Result},
     util::atomic_file::cannot_write,
@@ -17,7 +20,7 @@ pub(super) fn write(file: &Path, proved: &Path) -> Result<String> {
         let help = "give a JSON array of objects, whose numbers are whole numbers";
         CliError::usage(format!("{}: {problem}", file.display()), help)
     };
-    let inputs = objects(&read(file)?).map_err(wrong)?;
+    let inputs = objects(&read_at_most(file, MAX_ARRAY_BYTES)?).map_err(wrong)?;
     if inputs.is_empty() {
         return Err(wrong("there is no input".into()));
     }
