@@ -30,12 +30,12 @@ pub fn digest(plan: &str, policy: &str) -> String {
 }
 
 /// Decides about a plan: `state` is [`ApprovalState::Approved`] or [`ApprovalState::Rejected`], and
-/// `by` is the name of the key. Returns `None` if the same decision was made before.
+/// `by` is role and name of the key. Returns `None` if the same decision was made before.
 ///
 /// # Errors
 ///
 /// Returns [`Rejection::ApprovalDiffers`] if `digest` is that of another plan or policy,
-/// [`Rejection::OwnPlan`] if the submitter approves, and [`Rejection::ApprovalDecided`] after
+/// [`Rejection::OwnPlan`] if a submitter approves, and [`Rejection::ApprovalDecided`] after
 /// another decision.
 pub fn decided(
     approval: &Approval,
@@ -47,8 +47,11 @@ pub fn decided(
         let (plan_id, expected) = (approval.plan_id.clone(), approval.digest.clone());
         return Err(Rejection::ApprovalDiffers { plan_id, expected });
     }
-    if state == ApprovalState::Approved && approval.submitted_by.as_deref() == Some(by) {
-        return Err(Rejection::OwnPlan { plan_id: approval.plan_id.clone(), owner: by.to_owned() });
+    if state == ApprovalState::Approved
+        && let Some(owner) = submitter_of_name(approval, by)
+    {
+        let (plan_id, owner) = (approval.plan_id.clone(), owner.to_owned());
+        return Err(Rejection::OwnPlan { plan_id, owner });
     }
     let approval = expired(approval, now).unwrap_or_else(|| approval.clone());
     if approval.state == state {
@@ -58,6 +61,18 @@ pub fn decided(
         return Err(decided_already(&approval));
     }
     Ok(Some(Approval { state, decided_by: Some(by.to_owned()), decided_at: Some(now), ..approval }))
+}
+
+/// Returns the submitter of the plan or of a large action that has the name of the key `by`. Keys
+/// of one name with several roles belong to one person.
+fn submitter_of_name<'a>(approval: &'a Approval, by: &str) -> Option<&'a str> {
+    let submitters = approval.submitted_by.iter().chain(&approval.submitters);
+    submitters.map(String::as_str).find(|submitter| name_of(submitter) == name_of(by))
+}
+
+/// Returns the name of a key without its role.
+fn name_of(key: &str) -> &str {
+    key.split_once(':').map_or(key, |(_role, name)| name)
 }
 
 fn decided_already(approval: &Approval) -> Rejection {
@@ -120,12 +135,13 @@ pub fn check_open(approval: &Approval, action_id: &ActionId, now: Timestamp) -> 
 pub enum Admitted {
     /// The jobs run.
     Run,
-    /// The jobs are staged. The approval names the action from now on, if it did not before.
+    /// The jobs are staged. The approval changes if it does not name the action or the submitter of
+    /// a large one yet.
     Stage(Option<Box<Approval>>),
 }
 
-/// Decides whether new jobs of an action are staged. `is_large` is true if the policy asks about
-/// the number of the jobs.
+/// Decides whether new jobs of an action are staged. `large_by` is the submitter of the jobs if the
+/// policy asks about their number.
 ///
 /// # Errors
 ///
@@ -133,18 +149,18 @@ pub enum Admitted {
 /// [`Rejection::InvalidAction`] if too many actions wait.
 pub fn admitted(
     approval: &Approval,
-    (action_id, is_large): (&ActionId, bool),
+    (action_id, large_by): (&ActionId, Option<&str>),
     now: Timestamp,
 ) -> Result<Admitted, Rejection> {
-    if !is_large && gate(approval, action_id, now) == Gate::Open {
+    if large_by.is_none() && gate(approval, action_id, now) == Gate::Open {
         return Ok(Admitted::Run);
     }
     let approval = expired(approval, now).unwrap_or_else(|| approval.clone());
+    let is_named = approval.actions.contains(action_id);
     match approval.state {
         ApprovalState::Approved => Ok(Admitted::Run),
         ApprovalState::Rejected | ApprovalState::Expired => Err(decided_already(&approval)),
-        ApprovalState::Waiting if approval.actions.contains(action_id) => Ok(Admitted::Stage(None)),
-        ApprovalState::Waiting if approval.actions.len() >= MAX_ACTIONS => {
+        ApprovalState::Waiting if !is_named && approval.actions.len() >= MAX_ACTIONS => {
             let reason = format!(
                 "{MAX_ACTIONS} actions wait for the approval of plan {} already: wait for the decision",
                 approval.plan_id
@@ -152,10 +168,22 @@ pub fn admitted(
             Err(Rejection::InvalidAction(reason))
         }
         ApprovalState::Waiting => {
-            let mut next = approval;
-            next.actions.push(action_id.clone());
-            Ok(Admitted::Stage(Some(Box::new(next))))
+            let mut next = approval.clone();
+            if !is_named {
+                next.actions.push(action_id.clone());
+            }
+            if let Some(by) = large_by {
+                add_submitter(&mut next, by);
+            }
+            Ok(Admitted::Stage((next != approval).then(|| Box::new(next))))
         }
+    }
+}
+
+fn add_submitter(approval: &mut Approval, by: &str) {
+    let is_known = approval.submitted_by.iter().chain(&approval.submitters).any(|known| known == by);
+    if !is_known {
+        approval.submitters.push(by.to_owned());
     }
 }
 
@@ -186,6 +214,7 @@ mod tests {
             decided_by: None,
             decided_at: None,
             actions: Vec::new(),
+            submitters: Vec::new(),
             settled: false,
         }
     }
@@ -216,6 +245,32 @@ mod tests {
     }
 
     #[test]
+    fn submitter_of_a_large_action_does_not_approve_whatever_key_of_the_same_name_is_used() {
+        let asked = |by: &str| Approval {
+            submitted_by: Some(by.into()),
+            scope: ApprovalScope::LargeActions,
+            ..waiting()
+        };
+        let approved = |approval: &Approval, by| decided(approval, ApprovalState::Approved, ("d", by), NOW);
+        let (large, more) = ("large".parse().unwrap(), "more".parse().unwrap());
+        let staged = admitted(&asked("client:bob"), (&large, Some("admin:alice")), NOW);
+        let Ok(Admitted::Stage(Some(named))) = staged else { panic!("{staged:?}") };
+        for (by, owner) in [("admin:alice", "admin:alice"), ("admin:bob", "client:bob")] {
+            let error = approved(&named, by).unwrap_err().to_string();
+            let expected =
+                format!("Plan p was submitted by {owner}, who cannot approve it: another admin has to");
+            assert_eq!(error, expected);
+        }
+        assert!(approved(&named, "admin:carol").is_ok());
+        let staged = admitted(&named, (&more, Some("client:bob")), NOW);
+        let Ok(Admitted::Stage(Some(named))) = staged else { panic!("{staged:?}") };
+        assert_eq!(named.submitters, ["admin:alice"], "a submitter is named once");
+        let of_session = asked("session key");
+        assert!(approved(&of_session, "session key").is_err());
+        assert!(approved(&of_session, "admin:admin").is_ok());
+    }
+
+    #[test]
     fn request_expires_at_its_time() {
         assert_eq!(expired(&waiting(), Timestamp(1999)), None);
         assert_eq!(expired(&waiting(), Timestamp(2000)).unwrap().state, ApprovalState::Expired);
@@ -228,44 +283,43 @@ mod tests {
     #[test]
     fn jobs_are_staged_until_the_decision() {
         let action = "a".parse().unwrap();
-        let Ok(Admitted::Stage(Some(named))) = admitted(&waiting(), (&action, false), NOW) else {
+        let Ok(Admitted::Stage(Some(named))) = admitted(&waiting(), (&action, None), NOW) else {
             panic!("staged")
         };
         assert_eq!(named.actions, std::slice::from_ref(&action));
-        assert_eq!(admitted(&named, (&action, false), NOW), Ok(Admitted::Stage(None)));
+        assert_eq!(admitted(&named, (&action, None), NOW), Ok(Admitted::Stage(None)));
         let approved = Approval { state: ApprovalState::Approved, ..waiting() };
-        assert_eq!(admitted(&approved, (&action, false), NOW), Ok(Admitted::Run));
+        assert_eq!(admitted(&approved, (&action, None), NOW), Ok(Admitted::Run));
         let rejected = Approval { state: ApprovalState::Rejected, ..waiting() };
-        assert!(admitted(&rejected, (&action, false), NOW).is_err());
-        assert!(admitted(&waiting(), (&action, false), Timestamp(2000)).is_err(), "its time is over");
+        assert!(admitted(&rejected, (&action, None), NOW).is_err());
+        assert!(admitted(&waiting(), (&action, None), Timestamp(2000)).is_err(), "its time is over");
     }
 
     #[test]
     fn actions_that_wait_are_bounded() {
         let ids = (0..MAX_ACTIONS).map(|n| format!("a{n}").parse().unwrap()).collect();
         let full = Approval { actions: ids, ..waiting() };
-        assert!(admitted(&full, (&"b".parse().unwrap(), false), NOW).is_err());
+        assert!(admitted(&full, (&"b".parse().unwrap(), None), NOW).is_err());
         let last = Approval { actions: full.actions[1..].to_vec(), ..waiting() };
-        assert!(admitted(&last, (&"b".parse().unwrap(), false), NOW).is_ok());
+        assert!(admitted(&last, (&"b".parse().unwrap(), None), NOW).is_ok());
     }
 
     #[test]
     fn approval_of_large_actions_leaves_small_ones_alone() {
         let (small, large): (ActionId, ActionId) = ("small".parse().unwrap(), "large".parse().unwrap());
         let asked = Approval { scope: ApprovalScope::LargeActions, ..waiting() };
-        let staged = admitted(&asked, (&large, true), NOW);
+        let staged = admitted(&asked, (&large, Some("robot")), NOW);
         let Ok(Admitted::Stage(Some(named))) = staged else { panic!("{staged:?}") };
         for state in [ApprovalState::Waiting, ApprovalState::Approved, ApprovalState::Rejected] {
             let approval = Approval { state, ..*named.clone() };
-            assert_eq!(admitted(&approval, (&small, false), NOW), Ok(Admitted::Run));
+            assert_eq!(admitted(&approval, (&small, None), NOW), Ok(Admitted::Run));
             assert_eq!(gate(&approval, &small, NOW), Gate::Open);
         }
         let rejected = Approval { state: ApprovalState::Rejected, ..*named.clone() };
-        assert!(
-            admitted(&rejected, (&small, true), NOW).is_err() && check_open(&rejected, &large, NOW).is_err()
-        );
+        assert!(admitted(&rejected, (&small, Some("robot")), NOW).is_err());
+        assert!(check_open(&rejected, &large, NOW).is_err());
         // Further jobs of an action that waits are staged, too, even if they are few.
-        assert_eq!(admitted(&named, (&large, false), NOW), Ok(Admitted::Stage(None)));
+        assert_eq!(admitted(&named, (&large, None), NOW), Ok(Admitted::Stage(None)));
     }
 
     #[test]

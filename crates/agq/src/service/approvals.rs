@@ -24,6 +24,9 @@ use crate::{
     sync::lock,
 };
 
+/// Name of the session key in approvals. No key in the config file can have it.
+const SESSION_KEY: &str = "session key";
+
 /// Returns the change of the approval that belongs to a new plan.
 pub(super) fn of_new_plan(
     app: &AppState,
@@ -43,16 +46,9 @@ pub(super) fn of_new_plan(
 
 /// Stores the request for the approval of large actions of a stored plan, unless the plan has an
 /// approval.
-async fn request_for_jobs(
-    app: &AppState,
-    by: Option<&Owner>,
-    plan_id: &PlanId,
-    question: &Question,
-) -> Result<()> {
+async fn request_for_jobs(app: &AppState, by: &str, plan_id: &PlanId, question: &Question) -> Result<()> {
     let Some(plan) = app.store.plan(plan_id).await? else { return Ok(()) };
-    // Nobody owns what the session key submits.
-    let by = by.map_or_else(|| name_of(&Identity::of_session_key()), Owner::to_string);
-    let asked = requested(app, &plan, Some(by), question);
+    let asked = requested(app, &plan, Some(by.to_owned()), question);
     let json = to_json(&Approval { scope: ApprovalScope::LargeActions, ..asked });
     let rule = Box::new(move |known: Option<&str>| {
         Ok(if known.is_some() { DocumentChange::Keep } else { DocumentChange::Put(json.clone()) })
@@ -81,13 +77,14 @@ fn requested(
         decided_by: None,
         decided_at: None,
         actions: Vec::new(),
+        submitters: Vec::new(),
         settled: false,
     }
 }
 
-/// Returns the role and the name of a key, as `client:alice`.
+/// Returns the role and the name of a key, as `client:alice`. The session key has no name.
 pub(super) fn name_of(identity: &Identity) -> String {
-    format!("{}:{}", identity.role, identity.name)
+    identity.owner.as_ref().map_or_else(|| SESSION_KEY.to_owned(), Owner::to_string)
 }
 
 /// Returns all approvals, in the order of the plans.
@@ -151,24 +148,25 @@ async fn is_staged_by_policy(
     (plan_id, action_id): (&PlanId, &ActionId),
     jobs: u64,
 ) -> Result<bool> {
-    let question = app.plan_policy.about_jobs(jobs);
-    if let Some(question) = &question {
-        request_for_jobs(app, by, plan_id, question).await?;
-    }
-    name_staged(app, plan_id, action_id, question.is_some()).await
+    let Some(question) = app.plan_policy.about_jobs(jobs) else {
+        return name_staged(app, plan_id, action_id, None).await;
+    };
+    let by = by.map_or_else(|| SESSION_KEY.to_owned(), Owner::to_string);
+    request_for_jobs(app, &by, plan_id, &question).await?;
+    name_staged(app, plan_id, action_id, Some(by)).await
 }
 
 /// Names an action in the approval of its plan, and returns true, if the jobs of the action have to
-/// be staged.
+/// be staged. `large_by` is the submitter of the jobs if the policy asks about their number.
 pub(super) async fn name_staged(
     app: &AppState,
     plan_id: &PlanId,
     action_id: &ActionId,
-    is_large: bool,
+    large_by: Option<String>,
 ) -> Result<bool> {
     let (now, action_id) = (app.clock.now(), action_id.clone());
     let admitted = update(app, plan_id, move |approval| {
-        Ok(match approval::admitted(approval, (&action_id, is_large), now)? {
+        Ok(match approval::admitted(approval, (&action_id, large_by.as_deref()), now)? {
             Admitted::Run => (None, false),
             Admitted::Stage(next) => (next.map(|next| *next), true),
         })
@@ -209,4 +207,65 @@ pub(super) async fn update<T: Clone + Send + Sync + 'static>(
     app.store.update_document(DocumentKind::Approval, plan_id.as_str(), Box::new(rule)).await??;
     let result = lock(&result).clone();
     Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, sync::Arc};
+
+    use agenix_protocol::{documents::ApprovalState, ids::PlanId};
+    use agenix_rules::owner::Owner;
+
+    use super::{is_staged, of_plan};
+    use crate::{
+        app::{AppState, PlanPolicy, Submitter},
+        auth::keyring::{Identity, Role},
+        service::{approval_decisions::decide, plans},
+        startup::services::with_policy,
+    };
+
+    fn plan_id() -> PlanId {
+        "p".parse().unwrap()
+    }
+
+    /// Opens an agq whose policy asks about actions with more than two jobs, with a plan.
+    async fn with_plan(dir: &Path) -> Arc<AppState> {
+        let file = dir.join("policy.toml");
+        std::fs::write(&file, "version = 1\nuse = ['true']\n[ask]\njobs_over = 2").unwrap();
+        let app = with_policy(dir, PlanPolicy::read(Some(&file)).unwrap(), |_| {});
+        let plan = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#;
+        plans::submit(&app, Submitter::NOBODY, plan).await.unwrap();
+        app
+    }
+
+    /// Submits three jobs of an action, which wait.
+    async fn submit_large(app: &AppState, by: Option<&Owner>, action_id: &str) {
+        let action_id = action_id.parse().unwrap();
+        assert!(is_staged(app, by, (&plan_id(), &action_id), 3).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn submitter_of_a_later_large_action_cannot_approve() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = with_plan(dir.path()).await;
+        submit_large(&app, Some(&Owner::new("client", "bob")), "first").await;
+        submit_large(&app, Some(&Owner::new("admin", "alice")), "second").await;
+        submit_large(&app, None, "third").await;
+        let digest = of_plan(&app, &plan_id()).await.unwrap().unwrap().digest;
+        let approve = async |decider: Identity| {
+            decide(&app, &plan_id(), ApprovalState::Approved, (&digest, Some(&decider))).await
+        };
+        let admin = |name| Identity::new(Role::Admin, name);
+        for (decider, owner) in [
+            (admin("alice"), "admin:alice"),
+            (admin("bob"), "client:bob"),
+            (Identity::of_session_key(), "session key"),
+        ] {
+            let refused = approve(decider).await.unwrap_err().to_string();
+            let expected =
+                format!("Plan p was submitted by {owner}, who cannot approve it: another admin has to");
+            assert_eq!(refused, expected);
+        }
+        assert_eq!(approve(admin("carol")).await.unwrap(), 0);
+    }
 }

@@ -77,7 +77,7 @@ async fn admit_by_approvals(app: &AppState, claims: Vec<Handoff<Claim>>) -> Resu
 /// decision may have been made meanwhile. A job whose action cannot be named would wait for ever,
 /// so its gate is closed.
 async fn named(app: &AppState, job: &Job) -> Result<Gate> {
-    match name_staged(app, &job.plan_id, &job.action_id, false).await {
+    match name_staged(app, &job.plan_id, &job.action_id, None).await {
         Ok(true) => Ok(Gate::Waiting),
         Ok(false) => Ok(Gate::Open),
         Err(CommandError::Rejected(_)) => Ok(Gate::Closed),
@@ -145,6 +145,7 @@ mod tests {
             decided_by: None,
             decided_at: None,
             actions: (0..actions).map(|n| format!("other{n}").parse().unwrap()).collect(),
+            submitters: Vec::new(),
             settled: false,
         };
         let json = to_json(&approval);

@@ -207,6 +207,7 @@ mod tests {
             decided_by: None,
             decided_at: None,
             actions: Vec::new(),
+            submitters: Vec::new(),
             settled: false,
         };
         assert_eq!(plan_of(&approval, &shown).unwrap().tasks[0].command, "sort");

@@ -84,6 +84,9 @@ pub struct Approval {
     /// Actions whose jobs waited for the decision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<ActionId>,
+    /// Roles and names of other keys that submitted large actions. They cannot approve either.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub submitters: Vec<String>,
     /// True if the decision has been applied to these actions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub settled: bool,
