@@ -93,6 +93,15 @@ pub fn expired(approval: &Approval, now: Timestamp) -> Option<Approval> {
     })
 }
 
+/// Returns the request that replaces an approval of large actions that has expired: nobody has
+/// decided, so the next large action asks again. `asked` is a new request. The actions of the
+/// expired one stay named, because a retry of their jobs needs the approval, too.
+pub fn asked_again(known: &Approval, asked: &Approval, now: Timestamp) -> Option<Approval> {
+    let state = expired(known, now).map_or(known.state, |expired| expired.state);
+    let is_over = known.scope == ApprovalScope::LargeActions && state == ApprovalState::Expired;
+    is_over.then(|| Approval { actions: known.actions.clone(), ..asked.clone() })
+}
+
 /// Effect of an approval on the jobs of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
@@ -195,7 +204,9 @@ mod tests {
         time::Timestamp,
     };
 
-    use super::{Admitted, Gate, MAX_ACTIONS, admitted, check_open, decided, digest, expired, gate};
+    use super::{
+        Admitted, Gate, MAX_ACTIONS, admitted, asked_again, check_open, decided, digest, expired, gate,
+    };
     use crate::rejection::Rejection;
 
     const NOW: Timestamp = Timestamp(1000);
@@ -320,6 +331,27 @@ mod tests {
         assert!(check_open(&rejected, &large, NOW).is_err());
         // Further jobs of an action that waits are staged, too, even if they are few.
         assert_eq!(admitted(&named, (&large, None), NOW), Ok(Admitted::Stage(None)));
+    }
+
+    #[test]
+    fn large_action_asks_again_after_an_approval_that_nobody_decided() {
+        let (late, old) = (Timestamp(2000), "old".parse().unwrap());
+        let known = Approval { scope: ApprovalScope::LargeActions, actions: vec![old], ..waiting() };
+        let asked = Approval {
+            requested_at: late,
+            expires_at: Some(Timestamp(3000)),
+            actions: Vec::new(),
+            ..known.clone()
+        };
+        assert_eq!(asked_again(&known, &asked, NOW), None, "it waits");
+        let next = asked_again(&known, &asked, late).unwrap();
+        assert_eq!(next, Approval { actions: known.actions.clone(), ..asked.clone() });
+        assert_eq!(gate(&next, &known.actions[0], late), Gate::Waiting, "a retry of its jobs waits");
+        for state in [ApprovalState::Approved, ApprovalState::Rejected] {
+            let decided = Approval { state, ..known.clone() };
+            assert_eq!(asked_again(&decided, &asked, late), None, "a person has decided");
+        }
+        assert_eq!(asked_again(&waiting(), &asked, late), None, "the plan needs the approval");
     }
 
     #[test]

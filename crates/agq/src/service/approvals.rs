@@ -45,13 +45,17 @@ pub(super) fn of_new_plan(
 }
 
 /// Stores the request for the approval of large actions of a stored plan, unless the plan has an
-/// approval.
+/// approval that holds for them.
 async fn request_for_jobs(app: &AppState, by: &str, plan_id: &PlanId, question: &Question) -> Result<()> {
     let Some(plan) = app.store.plan(plan_id).await? else { return Ok(()) };
     let asked = requested(app, &plan, Some(by.to_owned()), question);
-    let json = to_json(&Approval { scope: ApprovalScope::LargeActions, ..asked });
+    let (asked, now) = (Approval { scope: ApprovalScope::LargeActions, ..asked }, app.clock.now());
     let rule = Box::new(move |known: Option<&str>| {
-        Ok(if known.is_some() { DocumentChange::Keep } else { DocumentChange::Put(json.clone()) })
+        let Some(known) = known else { return Ok(DocumentChange::Put(to_json(&asked))) };
+        // An approval that cannot be read stays, and the next step reports the error.
+        let known = serde_json::from_str::<Approval>(known).ok();
+        let next = known.and_then(|known| approval::asked_again(&known, &asked, now));
+        Ok(next.map_or(DocumentChange::Keep, |next| DocumentChange::Put(to_json(&next))))
     });
     Ok(app.store.update_document(DocumentKind::Approval, plan_id.as_str(), rule).await??)
 }
@@ -213,10 +217,13 @@ pub(super) async fn update<T: Clone + Send + Sync + 'static>(
 mod tests {
     use std::{path::Path, sync::Arc};
 
-    use agenix_protocol::{documents::ApprovalState, ids::PlanId};
+    use agenix_protocol::{
+        documents::{Approval, ApprovalState},
+        ids::{ActionId, PlanId},
+    };
     use agenix_rules::owner::Owner;
 
-    use super::{is_staged, of_plan};
+    use super::{is_staged, of_plan, update};
     use crate::{
         app::{AppState, PlanPolicy, Submitter},
         auth::keyring::{Identity, Role},
@@ -267,5 +274,21 @@ mod tests {
             assert_eq!(refused, expected);
         }
         assert_eq!(approve(admin("carol")).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn expired_request_of_large_actions_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = with_plan(dir.path()).await;
+        submit_large(&app, None, "first").await;
+        let expired = |approval: &Approval| {
+            Ok((Some(Approval { state: ApprovalState::Expired, ..approval.clone() }), ()))
+        };
+        update(&app, &plan_id(), expired).await.unwrap();
+        submit_large(&app, None, "second").await;
+        let approval = of_plan(&app, &plan_id()).await.unwrap().unwrap();
+        assert_eq!(approval.state, ApprovalState::Waiting);
+        let actions: Vec<ActionId> = ["first", "second"].map(|id| id.parse().unwrap()).into();
+        assert_eq!(approval.actions, actions);
     }
 }
