@@ -218,16 +218,16 @@ mod tests {
     use std::{path::Path, sync::Arc};
 
     use agenix_protocol::{
-        documents::{Approval, ApprovalState},
+        documents::{Approval, ApprovalState, parse},
         ids::{ActionId, PlanId},
     };
-    use agenix_rules::owner::Owner;
+    use agenix_rules::{job::JobState, owner::Owner};
 
     use super::{is_staged, of_plan, update};
     use crate::{
         app::{AppState, PlanPolicy, Submitter},
         auth::keyring::{Identity, Role},
-        service::{approval_decisions::decide, plans},
+        service::{approval_decisions::decide, ojs_submission::enqueue_all, plans},
         startup::services::with_policy,
     };
 
@@ -290,5 +290,16 @@ mod tests {
         assert_eq!(approval.state, ApprovalState::Waiting);
         let actions: Vec<ActionId> = ["first", "second"].map(|id| id.parse().unwrap()).into();
         assert_eq!(approval.actions, actions);
+    }
+
+    #[tokio::test]
+    async fn first_large_batch_without_a_plan_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = with_plan(dir.path()).await;
+        let batch = ["one", "two", "three"].map(|name| format!(r#"{{"type":"{name}","args":[]}}"#));
+        let batch = batch.iter().map(|json| parse(json.as_bytes()).unwrap()).collect();
+        let jobs = enqueue_all(&app, None, batch).await.unwrap();
+        let states: Vec<_> = jobs.iter().map(|one| one.job.job.state).collect();
+        assert_eq!(states, [JobState::Staged; 3]);
     }
 }

@@ -167,6 +167,13 @@ async fn stage(
     prepared: &mut [PreparedJob],
 ) -> Result<BTreeSet<PlanId>> {
     let (mut staged, jobs) = (BTreeSet::new(), prepared.len() as u64);
+    // An approval belongs to a stored plan.
+    if app.plan_policy.about_jobs(jobs).is_some()
+        && prepared.iter().any(|one| one.own.plan_id.as_str() == OJS_PLAN)
+        && app.store.plan(&ojs_plan()).await?.is_none()
+    {
+        add_ojs_plan(app, app.clock.now()).await?;
+    }
     for one in prepared {
         let plan_id = &one.own.plan_id;
         if staged.contains(plan_id) || approvals::is_staged(app, owner, (plan_id, action_id), jobs).await? {
