@@ -204,7 +204,7 @@ async fn run_stages<'f>(
     };
     let launcher = Launcher { mark, sandbox: sandbox.as_ref(), patterns, processor, record, resources };
     let prepared = wanted.as_ref().map(|wanted| wanted.profile);
-    match context.admission.start(job, worker_programs(context), prepared) {
+    match start((job, prepared), context, cancel).await {
         // No check refuses the attempt from here on.
         Ok(started) => drop(admission.set(started)),
         Err(unadmitted) => {
@@ -298,6 +298,17 @@ async fn begin(
     let begun = retry_on_shortage(begin, RESOURCE_TIMEOUT, &context.shortage, cancel).await;
     let failed = || format!("the sandbox '{}' could not be set up", profile.name);
     begun.map(Some).map_err(|unstarted| why(unstarted, &failed()))
+}
+
+/// Decides again about the job, and waits while the use of its order cannot be recorded.
+async fn start(
+    (job, prepared): (&JobDocument, Option<&Profile>),
+    context: &ExecContext,
+    cancel: &CancelToken,
+) -> Result<JobAdmission, Unadmitted> {
+    let start = || ready(context.admission.start(job, worker_programs(context), prepared));
+    let started = retry_on_shortage(start, RESOURCE_TIMEOUT, &context.shortage, cancel).await;
+    started.unwrap_or_else(|unstarted| Err(why(unstarted, "the use of the order cannot be recorded").into()))
 }
 
 /// Runs the stages one after the other, until one fails.

@@ -31,8 +31,8 @@ const NOTHING: &str = "/dev/null";
 /// Maximum number of empty files in the pool.
 const MAX_FREE: usize = 64;
 
-/// Error of the spool itself, or of the directory of the scratch directories. Both belong to the
-/// worker, so that no job causes the error.
+/// Error of the spool itself, or of the directory of the scratch directories or of the uses of
+/// orders. All belong to the worker, so that no job causes the error.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot create files in {}: {error}", .directory.display())]
 pub(crate) struct SpoolError {

@@ -1,6 +1,9 @@
 //! Decision about one job: before the job waits for what it needs, and again when it starts.
 
-use std::sync::{Arc, PoisonError};
+use std::{
+    io,
+    sync::{Arc, PoisonError},
+};
 
 use agenix_protocol::documents::{JobDocument, Plan, PlanCache, parse};
 use agenix_sandbox::profile::Profile;
@@ -52,26 +55,37 @@ impl AdmissionControl {
     /// Decides again about an admitted job whose attempt is about to start in the sandbox profile
     /// `prepared`, by the present policy, trust file and time: the job may have waited for long.
     /// Records the use of an order that limits its uses or its jobs. After an error, the attempt
-    /// must not start.
+    /// must not start. The outer error is that of the disk, and a later call may succeed.
     pub(crate) fn start(
         &self,
         job: &JobDocument,
         worker: WorkerPrograms<'_>,
         prepared: Option<&Profile>,
-    ) -> Result<JobAdmission, Unadmitted> {
+    ) -> io::Result<Result<JobAdmission, Unadmitted>> {
         if self.file.is_none() && self.trust.is_none() {
-            return Ok(JobAdmission::default());
+            return Ok(Ok(JobAdmission::default()));
         }
+        let admission = match self.admit_again(job, worker, prepared) {
+            Ok(admission) => admission,
+            Err(unadmitted) => return Ok(Err(unadmitted)),
+        };
+        let Some(trust) = &self.trust else { return Ok(Ok(admission)) };
+        let recorded = trust.record_use(admission.rights(), &job.job_id, now())?;
+        Ok(recorded.map(|()| admission).map_err(|denied| self.unadmitted(denied, job)))
+    }
+
+    fn admit_again(
+        &self,
+        job: &JobDocument,
+        worker: WorkerPrograms<'_>,
+        prepared: Option<&Profile>,
+    ) -> Result<JobAdmission, Unadmitted> {
         let AdmittedJob { admission, profile, .. } = self.admit_job(job, worker)?;
         if profile.map(|profile| &profile.name) != prepared.map(|prepared| &prepared.name) {
             let (before, after) = (place(prepared), place(profile));
             return Err(Unadmitted::Failed(format!(
                 "the rights of the signers changed while the job waited: it was prepared to run {before}, and now has to run {after}; retry the job"
             )));
-        }
-        if let Some(trust) = &self.trust {
-            let recorded = trust.record_use(admission.rights(), &job.job_id, now());
-            recorded.map_err(|denied| self.unadmitted(denied, job))?;
         }
         Ok(admission)
     }

@@ -94,6 +94,17 @@ impl SerialFile {
         state.log.add(next);
         Ok(())
     }
+
+    /// Returns the directory of the file.
+    pub(super) fn directory(&self) -> &Path {
+        directory_of(&self.path)
+    }
+
+    /// Lets the next use rewrite the file, as after an error.
+    #[cfg(test)]
+    pub(super) fn rewrite_next(&self) {
+        self.state.lock().unwrap().file = None;
+    }
 }
 
 /// Locks a file beside the file of uses, which is replaced when it is rewritten.
@@ -108,9 +119,13 @@ fn locked(path: &Path) -> anyhow::Result<File> {
     }
 }
 
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Replaces the file by the uses of `log`, and opens it for more.
 fn rewrite(path: &Path, log: &SerialLog) -> io::Result<File> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = directory_of(path);
     let mut written = tempfile::NamedTempFile::new_in(directory)?;
     written.write_all(log.to_text().as_bytes())?;
     written.as_file().sync_all()?;

@@ -149,10 +149,11 @@ fn job_that_has_waited_starts_only_if_the_present_policy_allows_it() {
     let job: JobDocument = parse(job).unwrap();
     let (programs, plans) = (OfferedPrograms::default(), PlanCache::default());
     let worker = WorkerPrograms { programs: &programs, plans: &plans, sandboxes: None };
-    assert!(admission.admit_job(&job, worker).is_ok() && admission.start(&job, worker, None).is_ok());
+    assert!(admission.admit_job(&job, worker).is_ok());
+    assert!(admission.start(&job, worker, None).unwrap().is_ok());
     fs::write(dir.path().join("policy.toml"), "version = 1").unwrap();
     assert_eq!(faults(&admission), [""; 0]);
-    let started = admission.start(&job, worker, None);
+    let started = admission.start(&job, worker, None).unwrap();
     assert!(matches!(started, Err(Unadmitted::Refused(_))), "{started:?}");
 }
 

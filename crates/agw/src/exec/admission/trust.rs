@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
+    io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
@@ -23,7 +24,7 @@ use super::{
     rights::Rights,
     serial_file::{SerialFile, UseError},
 };
-use crate::clock::now;
+use crate::{clock::now, exec::spool::SpoolError};
 
 /// Maximum number of orders whose verified signatures are cached.
 const MAX_ORDERS: usize = 16;
@@ -139,24 +140,30 @@ impl Trust {
         Ok((Arc::clone(&order.plan), Rights::Signed(Box::new(verified))))
     }
 
-    /// Records a use of the order by `job` on disk, if its terms limit its uses or its jobs.
-    pub(super) fn record_use(&self, rights: &Rights, job: &JobId, now: Timestamp) -> Result<(), Denied> {
-        let Rights::Signed(verified) = rights else { return Ok(()) };
+    /// Records a use of the order by `job` on disk, if its terms limit its uses or its jobs. The
+    /// outer error is that of the disk, and a later call may succeed.
+    pub(super) fn record_use(
+        &self,
+        rights: &Rights,
+        job: &JobId,
+        now: Timestamp,
+    ) -> io::Result<Result<(), Denied>> {
+        let Rights::Signed(verified) = rights else { return Ok(Ok(())) };
         let terms = &verified.order.terms;
         if terms.uses.is_none() && terms.limits.jobs.is_none() {
-            return Ok(());
+            return Ok(Ok(()));
         }
         let Some(serials) = &self.serials else {
             let reason =
                 "the order limits its uses or its jobs, and this worker records none: set trust.serials";
-            return Err(Denied::Refused(reason.into()));
+            return Ok(Err(Denied::Refused(reason.into())));
         };
-        serials.use_once(terms, job, now).map_err(|error| match error {
-            UseError::Unacceptable(reason) => reason.into(),
-            UseError::Unwritten(error) => {
-                Denied::Failed(format!("the use of the order cannot be recorded: {error}"))
-            }
-        })
+        match serials.use_once(terms, job, now) {
+            Ok(()) => Ok(Ok(())),
+            Err(UseError::Unacceptable(reason)) => Ok(Err(reason.into())),
+            // No job causes the error, and the other jobs that start would meet it, too.
+            Err(UseError::Unwritten(error)) => Err(SpoolError::of(serials.directory(), error)),
+        }
     }
 
     /// Returns an order whose signatures are valid, from the cache if possible.

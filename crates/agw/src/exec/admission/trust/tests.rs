@@ -1,6 +1,6 @@
 //! Tests of jobs with orders, as a correct and a malicious agq give them.
 
-use std::{path::Path, sync::Arc};
+use std::{fs, path::Path, sync::Arc};
 
 use agenix_order::{Envelope, Grant, Order, SignatureKind, SigningKey};
 use agenix_protocol::{
@@ -15,6 +15,7 @@ use super::{Trust, TrustSettings};
 use crate::exec::{
     admission::{AdmissionControl, Unadmitted, WorkerPrograms, denied::Denied, rights::Rights},
     programs::OfferedPrograms,
+    resource_wait::is_shortage,
 };
 
 const NOW: &str = "2026-11-30T00:00:00Z";
@@ -33,7 +34,7 @@ fn key() -> SigningKey {
 
 fn write_trust(dir: &Path, rest: &str) {
     let text = format!("[signers.ci]\nkey = \"{}\"\ntrust = \"full\"\n{rest}", key().public());
-    std::fs::write(dir.join("trust.toml"), text).unwrap();
+    fs::write(dir.join("trust.toml"), text).unwrap();
 }
 
 fn trust(dir: &Path, has_serials: bool) -> Trust {
@@ -149,7 +150,7 @@ fn terms_and_signatures_are_checked_for_each_attempt() {
     write_trust(dir.path(), &format!("[revoked]\nkeys = [\"{}\"]", key().public()));
     trust.reload().unwrap();
     assert_eq!(refusal(&trust, &valid), "the key of 'ci' that signed the order is revoked");
-    std::fs::write(dir.path().join("trust.toml"), "[signers").unwrap();
+    fs::write(dir.path().join("trust.toml"), "[signers").unwrap();
     assert!(trust.reload().is_err());
     assert_eq!(refusal(&trust, &valid), "the key of 'ci' that signed the order is revoked");
 }
@@ -167,7 +168,7 @@ fn reload_of_a_file_with_a_profile_that_the_worker_lacks_only_revokes() {
     };
     let write = |profile: &str, rest: &str| {
         let text = format!("[signers.ci]\nkey = \"{}\"\nprofile = \"{profile}\"\n{rest}", key().public());
-        std::fs::write(dir.path().join("trust.toml"), text).unwrap();
+        fs::write(dir.path().join("trust.toml"), text).unwrap();
     };
     write("biulder", "");
     let error = trust.reload().unwrap_err().to_string();
@@ -188,21 +189,21 @@ fn limited_order_is_used_as_often_as_it_permits() {
     let twice = job(&plan, Some(&envelope(&plan, &json!({"uses": 2}))), &json!({"file": "/data/a"}));
     let rights = |trust: &Trust| trust.authorise(&twice, &PlanCache::default(), now()).unwrap().1;
     let without = trust(dir.path(), false);
-    let refused = without.record_use(&rights(&without), &job_id(), now()).unwrap_err();
+    let refused = without.record_use(&rights(&without), &job_id(), now()).unwrap().unwrap_err();
     assert!(
         matches!(&refused, Denied::Refused(reason) if reason.ends_with("set trust.serials")),
         "{refused:?}"
     );
 
     let first = trust(dir.path(), true);
-    first.record_use(&rights(&first), &job_id(), now()).unwrap();
+    first.record_use(&rights(&first), &job_id(), now()).unwrap().unwrap();
     drop(first);
     let second = trust(dir.path(), true);
-    second.record_use(&rights(&second), &job_id(), now()).unwrap();
-    let used_up = second.record_use(&rights(&second), &job_id(), now()).unwrap_err();
+    second.record_use(&rights(&second), &job_id(), now()).unwrap().unwrap();
+    let used_up = second.record_use(&rights(&second), &job_id(), now()).unwrap().unwrap_err();
     let reason = "the order s permits 2 uses, and this worker has seen them all";
     assert_eq!(used_up, Denied::Refused(reason.into()));
-    second.record_use(&Rights::Stranger, &job_id(), now()).unwrap();
+    second.record_use(&Rights::Stranger, &job_id(), now()).unwrap().unwrap();
 }
 
 #[test]
@@ -219,9 +220,9 @@ fn job_that_has_waited_starts_only_with_the_rights_of_the_present_trust_file() {
     let worker = WorkerPrograms { programs: &programs, plans: &plans, sandboxes: None };
     let admitted = admission.admit_job(&job, worker).unwrap();
     assert!(admitted.profile.is_none());
-    admission.start(&job, worker, None).unwrap();
+    admission.start(&job, worker, None).unwrap().unwrap();
     let prepared = Profile::reader();
-    let Err(Unadmitted::Failed(reason)) = admission.start(&job, worker, Some(&prepared)) else {
+    let Err(Unadmitted::Failed(reason)) = admission.start(&job, worker, Some(&prepared)).unwrap() else {
         panic!("it starts in another sandbox")
     };
     let differs =
@@ -236,10 +237,38 @@ fn job_that_has_waited_starts_only_with_the_rights_of_the_present_trust_file() {
     ] {
         write_trust(dir.path(), rest);
         assert!(admission.reload().is_empty());
-        let Err(Unadmitted::Refused(refusal)) = admission.start(&job, worker, None) else {
+        let Err(Unadmitted::Refused(refusal)) = admission.start(&job, worker, None).unwrap() else {
             panic!("it starts: {rest}")
         };
         let (reason, _) = refusal.into_results();
         assert!(reason.contains(expected), "{reason}");
     }
+}
+
+#[test]
+fn use_of_an_order_is_recorded_once_the_disk_takes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let [directory, away] = ["uses", "away"].map(|name| dir.path().join(name));
+    fs::create_dir(&directory).unwrap();
+    let plan = plan(&["{{input.file}}"]);
+    let order = envelope(&plan, &json!({"not_after": "2999-12-01T00:00:00Z", "uses": 1}));
+    let job = job(&plan, Some(&order), &json!({"file": "/data/a"}));
+    write_trust(dir.path(), "");
+    let (file, serials) = (dir.path().join("trust.toml"), directory.join("serials"));
+    let settings = TrustSettings { file, cluster: "prod".into(), serials: Some(serials.clone()) };
+    let admission = AdmissionControl::default().with_trust(Some(settings)).unwrap();
+    let (programs, plans) = (OfferedPrograms::default(), PlanCache::default());
+    let worker = WorkerPrograms { programs: &programs, plans: &plans, sandboxes: None };
+    let start = || admission.start(&job, worker, None);
+
+    admission.trust.as_ref().unwrap().serials.as_ref().unwrap().rewrite_next();
+    fs::rename(&directory, &away).unwrap();
+    for _again in 0..2 {
+        let error = start().unwrap_err();
+        assert!(is_shortage(&error) && error.to_string().contains("uses: "), "{error}");
+    }
+    fs::rename(&away, &directory).unwrap();
+    start().unwrap().unwrap();
+    assert_eq!(fs::read_to_string(&serials).unwrap().lines().count(), 1);
+    assert!(matches!(start().unwrap(), Err(Unadmitted::Refused(_))), "the order permits one use");
 }
