@@ -81,13 +81,18 @@ impl Budget {
 
     /// Returns the reservation of a run with this bound: at most the processor time of the budget,
     /// and at most the share of one run of the output bytes of the budget. The budget may have
-    /// become smaller since the submission of the job, which could otherwise never start.
+    /// become smaller since the submission of the job, which could otherwise never start. A bound
+    /// of 0 is that of an amount that the budget did not limit then, so the run reserves the most.
     pub fn reservation(&self, bound: &RunBound) -> RunBound {
-        // A bound of 0 stands for no bound, so a budget of 0 reduces other bounds to 1.
-        let cpu_ms = self.limit(BudgetAmount::CpuMs).map_or(u64::MAX, |limit| limit.max(1));
+        let within = |bound: u64, limit: Option<u64>| match limit {
+            None => bound,
+            Some(limit) if bound == 0 => limit.max(1),
+            // A bound of 0 stands for no bound, so a budget of 0 reduces other bounds to 1.
+            Some(limit) => bound.min(limit.max(1)),
+        };
         RunBound {
-            cpu_ms: bound.cpu_ms.min(cpu_ms),
-            output_bytes: bound.output_bytes.min(self.output_share().unwrap_or(u64::MAX)),
+            cpu_ms: within(bound.cpu_ms, self.limit(BudgetAmount::CpuMs)),
+            output_bytes: within(bound.output_bytes, self.output_share()),
         }
     }
 

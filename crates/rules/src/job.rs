@@ -32,7 +32,7 @@ use agenix_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use charge::{budget_of, charged, reserve, run_change};
+pub use charge::{budget_of, charged, reserve, run_change, start_of};
 pub use lease::{
     LeaseOptions, abandoned, claimed, due, due_while_waiting, expired, extended_after_pause, given_back,
     is_timed_ahead, reclaimed, renewed, rescheduled, staged_again,

@@ -8,6 +8,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
+    budget::JobBudget,
     explain::{self, Candidate},
     job::{self, JobState},
     limit::Limit,
@@ -54,8 +55,11 @@ pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanatio
         JobState::Staged => approvals::reason(app, &job.plan_id).await?,
         _ => None,
     };
-    let limited = match job::budget_of(&job) {
-        Some(budget) if waits && limited.is_none() => budgets::reason(app, budget, now).await?,
+    let limited = match job::start_of(&job) {
+        Some((name, bound)) if waits && limited.is_none() => {
+            let budget = JobBudget { name: name.to_owned(), bound, ..JobBudget::default() };
+            budgets::reason(app, &budget, now).await?
+        }
         _ => limited,
     };
     let reason =

@@ -180,7 +180,8 @@ fn smaller_budget_also_bounds_the_runs_of_jobs_of_before() {
     let larger = Budget { cpu_secs: Some(1000), output_bytes: Some(1000), ..running_budget() };
     let unbounded = Budget { per_hours: 24, ..Budget::default() };
     assert_eq!([larger, unbounded].map(|budget| budget.reservation(&BOUND)), [BOUND; 2]);
-    assert_eq!(smaller.reservation(&RunBound::default()), RunBound::default(), "it has no bound");
+    assert_eq!(unbounded.reservation(&RunBound::default()), RunBound::default(), "it has no bound");
+    assert_eq!(smaller.reservation(&RunBound::default()), reserved, "its budget had no such amounts");
     let nothing = Budget { cpu_secs: Some(0), ..smaller };
     assert!(nothing.reservation(&BOUND).cpu_ms > 0, "0 would be no bound");
     assert!(Usage::default().under(nothing).check_start(&BOUND, now).is_err());

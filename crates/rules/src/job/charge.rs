@@ -3,7 +3,7 @@
 use agenix_protocol::time::Timestamp;
 
 use super::{Job, JobState};
-use crate::budget::{Budget, JobBudget, RunChange, RunUse};
+use crate::budget::{Budget, JobBudget, RunBound, RunChange, RunUse};
 
 /// Returns the budget that a job is charged to.
 pub fn budget_of(job: &Job) -> Option<&JobBudget> {
@@ -26,11 +26,21 @@ pub fn run_change<'j>(before: Option<&Job>, job: &'j Job) -> Option<(&'j str, Ru
     Some((name, change))
 }
 
-/// Reduces the bound of a run that begins to what its budget, which has the terms `budget` now,
-/// lets it reserve.
+/// Returns the name of the budget of a job, and the bound of its next run. The processor time of a
+/// job that was submitted while its budget did not limit it is bounded by the timeout.
+pub fn start_of(job: &Job) -> Option<(&str, RunBound)> {
+    let JobBudget { name, bound, .. } = budget_of(job)?;
+    let cpu_ms = if bound.cpu_ms == 0 { job.timeout_ms } else { bound.cpu_ms };
+    Some((name, RunBound { cpu_ms, ..*bound }))
+}
+
+/// Sets the bound of a run that begins to what its budget, which has the terms `budget` now, lets
+/// it reserve.
 pub fn reserve(job: &mut Job, budget: &Budget) {
+    let Some((_, bound)) = start_of(job) else { return };
     if let Some(of_job) = budget_of_mut(job) {
-        of_job.bound = budget.reservation(&of_job.bound);
+        let bound = if budget.cpu_secs.is_some() { bound } else { of_job.bound };
+        of_job.bound = budget.reservation(&bound);
     }
 }
 
@@ -76,10 +86,13 @@ mod tests {
         time::Timestamp,
     };
 
-    use super::{Job, JobBudget, RunChange, RunUse, budget_of, charged, reserve, run_change};
+    use super::{
+        Job, JobBudget, RunBound, RunChange, RunUse, budget_of, budget_of_mut, charged, reserve, run_change,
+        start_of,
+    };
     use crate::{
         action::Action,
-        budget::{Budget, RunBound},
+        budget::Budget,
         job::{
             JobParams, LeaseOptions, Ojs, QueuePosition, RuleOutcome, abandoned, cancelled, claimed, due,
             given_back, updated,
@@ -148,6 +161,22 @@ mod tests {
         let end = after(cancelled(&job, Timestamp(30)).unwrap());
         let ended = RunChange::Ended { bound, used: RunUse::whole(&bound), at: Timestamp(30) };
         assert_eq!(run_change(Some(&job), &end), Some(("alice", ended)));
+    }
+
+    #[test]
+    fn run_reserves_amounts_that_its_budget_got_after_the_submission() {
+        let reserved = |budget: Budget| {
+            let mut job = running();
+            budget_of_mut(&mut job).unwrap().bound = RunBound::default();
+            assert_eq!(start_of(&job), Some(("alice", RunBound { output_bytes: 0, ..BOUND })));
+            reserve(&mut job, &budget);
+            budget_of(&job).unwrap().bound
+        };
+        let limited = Budget { cpu_secs: Some(100), output_bytes: Some(1600), ..Budget::default() };
+        assert_eq!(reserved(limited), BOUND, "the timeout, and a share of the output");
+        let little = Budget { cpu_secs: Some(20), ..Budget::default() };
+        assert_eq!(reserved(little), RunBound { cpu_ms: 20_000, output_bytes: 0 });
+        assert_eq!(reserved(Budget { running: Some(1), ..Budget::default() }), RunBound::default());
     }
 
     #[test]

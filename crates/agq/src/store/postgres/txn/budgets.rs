@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::{
-    budget::{JobBudget, RunBound, RunChange, SubmissionCharge, Usage},
+    budget::{BudgetAmount, RunChange, SubmissionCharge, Usage},
     job::{self, Job},
 };
 use sqlx::{Error, Result};
@@ -84,22 +84,19 @@ impl LockedBudgets {
         self.rows.get(name).is_some()
     }
 
-    /// Returns true if the budget `name` is locked and lets a run with this bound begin.
-    fn admits(&self, name: &str, bound: &RunBound, now: Timestamp) -> bool {
-        self.rows.get(name).is_some_and(|usage| usage.check_start(bound, now).is_ok())
-    }
-
-    /// Returns true if the budget `name` lets a run begin that has no bound.
+    /// Returns true if the budget `name` is locked and lets a run begin that reserves nothing.
     pub(crate) fn admits_any(&self, name: &str, now: Timestamp) -> bool {
-        self.admits(name, &RunBound::default(), now)
+        self.rows.get(name).is_some_and(|usage| usage.check(BudgetAmount::Running, 1, now).is_ok())
     }
 
-    /// Returns true if the job has no budget, or if its budget lets a run begin.
+    /// Returns true if the job has no budget, or if its budget is locked and lets a run begin.
     pub(crate) fn admits_job(&self, job: &Job, now: Timestamp) -> bool {
-        job::budget_of(job).is_none_or(|JobBudget { name, bound, .. }| self.admits(name, bound, now))
+        job::start_of(job).is_none_or(|(name, bound)| {
+            self.rows.get(name).is_some_and(|usage| usage.check_start(&bound, now).is_ok())
+        })
     }
 
-    /// Reduces the bound of a run that begins to what the locked budget of the job lets it reserve.
+    /// Sets the bound of a run that begins to what the locked budget of the job lets it reserve.
     pub(crate) fn reserve(&self, job: &mut Job) {
         let usage = job::budget_of(job).and_then(|budget| self.rows.get(&budget.name));
         if let Some(usage) = usage {

@@ -30,13 +30,13 @@ impl WriteTxn<'_> {
 
     /// Returns the budget of a job if it lets no run of the job begin.
     pub(crate) fn budget_block(&self, job: &Job, now: Timestamp) -> Result<Option<Block>> {
-        let Some(budget) = job::budget_of(job) else { return Ok(None) };
-        let has_room = self.usage(&budget.name)?.check_start(&budget.bound, now).is_ok();
-        let (constraint, name) = (Constraint::Budget, budget.name.clone());
+        let Some((name, bound)) = job::start_of(job) else { return Ok(None) };
+        let has_room = self.usage(name)?.check_start(&bound, now).is_ok();
+        let (constraint, name) = (Constraint::Budget, name.to_owned());
         Ok((!has_room).then(|| Block { constraint, name, until: Some(Usage::window_moves_at(now)) }))
     }
 
-    /// Reduces the bound of a run that begins to what the budget of the job lets it reserve.
+    /// Sets the bound of a run that begins to what the budget of the job lets it reserve.
     pub(crate) fn reserve(&self, job: &mut Job) -> Result<()> {
         let Some(budget) = job::budget_of(job) else { return Ok(()) };
         let usage = self.usage(&budget.name)?;
