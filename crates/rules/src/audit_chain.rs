@@ -80,26 +80,32 @@ impl AuditChain {
         Self(ChainState::Known(head))
     }
 
-    /// Returns the chain at the end of an audit log that ends with `bytes`. `are_all` is true if
-    /// the log has no other bytes; otherwise `bytes` may have no whole line, and the result is
-    /// `None`.
+    /// Returns the chain at the last whole line of an audit log that ends with `bytes`, with the
+    /// torn lines after it. `are_all` is true if the log has no other bytes. Returns `None` if
+    /// `bytes` have no whole line.
     pub fn of_end(bytes: &[u8], are_all: bool) -> Option<Self> {
         // The first line of a part of the log may be incomplete.
         let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').skip(usize::from(!are_all)).collect();
         let is_whole = |line: &&[u8]| !matches!(AuditLine::of(line), AuditLine::Empty | AuditLine::Torn);
+        let last = lines.iter().rposition(is_whole)?;
         let mut chain = Self::default();
-        let torn = match lines.iter().rposition(is_whole) {
-            Some(last) => {
-                chain.push_line(lines[last]);
-                &lines[last + 1..]
-            }
-            None if are_all => &lines[..],
-            None => return None,
-        };
-        torn.iter()
-            .filter(|line| AuditLine::of(line) == AuditLine::Torn)
-            .for_each(|line| chain.push_torn(line));
+        chain.push_line(lines[last]);
+        chain.push_all_torn(&lines[last + 1..]);
         Some(chain)
+    }
+
+    /// Returns the chain at the end of an audit log without a whole line, whose bytes are `bytes`:
+    /// its torn lines go on with the chain of the log before.
+    #[must_use]
+    pub fn after_torn(mut self, bytes: &[u8]) -> Self {
+        let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+        self.push_all_torn(&lines);
+        self
+    }
+
+    fn push_all_torn(&mut self, lines: &[&[u8]]) {
+        let torn = lines.iter().filter(|line| AuditLine::of(line) == AuditLine::Torn);
+        torn.for_each(|line| self.push_torn(line));
     }
 
     /// Appends a whole line, without its line feed.
@@ -210,14 +216,17 @@ mod tests {
         let is_at = |bytes: &str, are_all, chain: &AuditChain| {
             AuditChain::of_end(bytes.as_bytes(), are_all).map(|found| found.head()) == Some(chain.head())
         };
-        assert!(is_at("", true, &chain) && AuditChain::of_end(b"", false).is_none());
+        assert!(["", "{", "{\n{\n"].iter().all(|bytes| AuditChain::of_end(bytes.as_bytes(), true).is_none()));
         chain.push_line(b"{}");
         assert!(
             is_at("{}", true, &chain) && is_at("x\n{}\n", true, &chain) && is_at("}\n{}\n", false, &chain)
         );
         assert!(AuditChain::of_end(b"{}\n", false).is_none(), "the line may have begun before");
+        let before = chain.clone();
         chain.push_torn(b"{");
         assert!(is_at("{}\n{", true, &chain) && is_at("\n{}\n\n{\n", false, &chain));
+        assert_eq!(before.clone().after_torn(b"\n{\n").head(), chain.head(), "the line is in another log");
+        assert_eq!(before.clone().after_torn(b"").head(), before.head());
         assert!(AuditChain::of_end(b"{\n{\n{", false).is_none());
     }
 }

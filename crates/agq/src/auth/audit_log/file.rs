@@ -39,15 +39,13 @@ struct ChainedEntry<'a> {
 
 impl ChainedFile {
     /// Opens or creates the file. The chain continues after the last line of the file or, if the
-    /// file is empty, after the last line of the file that was moved away last.
+    /// file has no whole line, after the last line of the file that was moved away last.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = appended(path)?;
         lock_for_itself(&file)?;
-        let own = FileEnd::of(path)?;
-        let moved = || moved_away(path).iter().find_map(|path| FileEnd::of(path).ok()?.chain);
-        let chain = own.chain.or_else(moved).unwrap_or_default();
+        let FileEnd { chain, needs_line_feed } = FileEnd::of(path, || chain_after(&moved_away(path)))?;
         let head = chain.head();
-        Ok(Self { file, chain, head, needs_line_feed: own.needs_line_feed, lost: 0 })
+        Ok(Self { file, chain, head, needs_line_feed, lost: 0 })
     }
 
     /// Opens the file again if it was moved away. The chain continues.
@@ -58,7 +56,7 @@ impl ChainedFile {
             return Ok(());
         }
         lock_for_itself(&file)?;
-        self.needs_line_feed = FileEnd::of(path)?.needs_line_feed;
+        self.needs_line_feed = FileEnd::of(path, AuditChain::default)?.needs_line_feed;
         self.file = file;
         Ok(())
     }
@@ -128,18 +126,18 @@ fn lock_for_itself(file: &File) -> io::Result<()> {
     }
 }
 
-#[derive(Default)]
 struct FileEnd {
-    /// `None` for an empty file and for one that is not regular, such as a pipe.
-    chain: Option<AuditChain>,
+    chain: AuditChain,
     needs_line_feed: bool,
 }
 
 impl FileEnd {
-    fn of(path: &Path) -> io::Result<Self> {
+    /// Reads the end of a file. `before` returns the chain of the file before, with which an empty
+    /// file goes on, one without a whole line, and one that is not regular, such as a pipe.
+    fn of(path: &Path, before: impl FnOnce() -> AuditChain) -> io::Result<Self> {
         let metadata = std::fs::metadata(path)?;
         if !metadata.is_file() || metadata.len() == 0 {
-            return Ok(Self::default());
+            return Ok(Self { chain: before(), needs_line_feed: false });
         }
         let mut file = File::open(path)?;
         let mut wanted = END_BYTES;
@@ -148,13 +146,23 @@ impl FileEnd {
             let mut bytes = Vec::new();
             file.seek(SeekFrom::Start(from))?;
             file.read_to_end(&mut bytes)?;
+            let needs_line_feed = bytes.last().is_some_and(|last| *last != b'\n');
             if let Some(chain) = AuditChain::of_end(&bytes, from == 0) {
-                let needs_line_feed = bytes.last().is_some_and(|last| *last != b'\n');
-                return Ok(Self { chain: Some(chain), needs_line_feed });
+                return Ok(Self { chain, needs_line_feed });
+            }
+            if from == 0 {
+                return Ok(Self { chain: before().after_torn(&bytes), needs_line_feed });
             }
             wanted = wanted.saturating_mul(8);
         }
     }
+}
+
+/// Returns the chain after files of which the one that was written last comes first. Files that
+/// cannot be read are left out.
+fn chain_after(files: &[PathBuf]) -> AuditChain {
+    let Some((last, earlier)) = files.split_first() else { return AuditChain::default() };
+    FileEnd::of(last, || chain_after(earlier)).map_or_else(|_unread| chain_after(earlier), |end| end.chain)
 }
 
 /// Returns the files `PATH.…` and `PATH-…`, as logrotate names them, that are not compressed and
@@ -272,6 +280,26 @@ mod tests {
             let found = (verifier.torn(), verifier.chained(), verifier.after_wanted());
             assert_eq!(found, expected, "after {kept} bytes");
         }
+    }
+
+    #[test]
+    fn chain_goes_on_across_files_with_torn_lines_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |name: &str| dir.path().join(name);
+        // Files of one moment are in the order of their names.
+        let (path, first, second) = (of("audit.log"), of("audit.log-1"), of("audit.log-2"));
+        let mut file = ChainedFile::open(&path).unwrap();
+        append(&mut file);
+        drop(file);
+        std::fs::rename(&path, &first).unwrap();
+        // A crash tears the first line of a file, and of the next one after another rotation.
+        std::fs::write(&second, "{\"ts\":\n").unwrap();
+        std::fs::write(&path, "{\"t").unwrap();
+        let mut file = ChainedFile::open(&path).unwrap();
+        append(&mut file);
+        append(&mut file);
+        let verifier = verified(&[&first, &second, &path], file.head()).unwrap();
+        assert_eq!((verifier.chained(), verifier.torn(), verifier.after_wanted()), (3, 2, Some(0)));
     }
 
     #[test]
