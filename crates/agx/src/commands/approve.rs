@@ -158,15 +158,20 @@ fn description(approval: &Approval, plan: &Plan) -> String {
 /// # Errors
 ///
 /// Returns an error if the digest of the approval is that of another plan, which has replaced the
-/// plan that is shown.
+/// plan that is shown, or if agq hides values of the plan.
 fn plan_of(approval: &Approval, json: &str) -> Result<Plan> {
+    let plan = parse_object::<Plan>(json.as_bytes());
     if approval_rules::digest(json, &approval.policy) != approval.digest {
-        return Err(CliError::usage(
-            format!("plan {} is not the plan that waits for approval", approval.plan_id),
-            "another plan has replaced it; look again with `agx approve`",
-        ));
+        let has_hidden = plan.as_ref().is_ok_and(|plan| !plan.hidden_env().is_empty());
+        let (what, advice) = if has_hidden {
+            ("has variables whose values agq hides from this key", "use the key of an admin")
+        } else {
+            let advice = "another plan has replaced it; look again with `agx approve`";
+            ("is not the plan that waits for approval", advice)
+        };
+        return Err(CliError::usage(format!("plan {} {what}", approval.plan_id), advice));
     }
-    parse_object(json.as_bytes()).map_err(|error| {
+    plan.map_err(|error| {
         CliError::usage(
             format!("plan {} cannot be read: {error}", approval.plan_id),
             "this agx may be older than agq",
@@ -211,6 +216,9 @@ mod tests {
             settled: false,
         };
         assert_eq!(plan_of(&approval, &shown).unwrap().tasks[0].command, "sort");
-        assert!(plan_of(&approval, &other).is_err());
+        let error = |json: &str| plan_of(&approval, json).unwrap_err().to_string();
+        assert_eq!(error(&other), "plan p is not the plan that waits for approval");
+        let hidden = shown.replace(r#""command""#, r#""env":{"TOKEN":"***"},"command""#);
+        assert_eq!(error(&hidden), "plan p has variables whose values agq hides from this key");
     }
 }
