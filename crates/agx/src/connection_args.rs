@@ -247,7 +247,7 @@ async fn open_default(server: Result<Server>) -> Result<Option<(Connection, Stri
 
 /// Returns true if no agq answers at all.
 pub(crate) fn is_absent(failure: &ClientError) -> bool {
-    matches!(failure, ClientError::Unreachable { .. }) && failure.connection_limit_help().is_none()
+    matches!(failure, ClientError::Unreachable { .. }) && failure.limit_help().is_none()
 }
 
 /// Returns the agq that the options `agq` and `profile` or the variables select. An option

@@ -228,7 +228,7 @@ impl From<ClientError> for CliError {
     fn from(error: ClientError) -> Self {
         let help = match &error {
             ClientError::Tls { help, .. } => help,
-            error if let Some(help) = error.connection_limit_help() => help,
+            error if let Some(help) = error.limit_help() => help,
             ClientError::Unreachable { reason, .. } if is_nobody_there(reason) => {
                 "nothing is running there: start one with `agq`, or an agq and a worker on this machine with `agx up`, or give \
                  its address with --agq or AGQ_ADDR: HOST:PORT, rediss://HOST:PORT for TLS, or unix:/PATH"

@@ -53,12 +53,16 @@ impl ClientError {
         }
     }
 
-    /// Returns the advice if the address of this client has as many connections as agq allows.
-    pub fn connection_limit_help(&self) -> Option<&'static str> {
+    /// Returns the advice if agq refuses this client for its many connections or commands.
+    pub fn limit_help(&self) -> Option<&'static str> {
         let Self::Unreachable { reason, .. } = self else { return None };
-        (ErrorKind::of(reason) == ErrorKind::TooManyConnections).then_some(
-            "close some of them, or raise agq's --max-connections-per-ip; over a Unix socket there is no limit",
-        )
+        match ErrorKind::of(reason) {
+            ErrorKind::TooManyConnections => Some(
+                "close some of them, or raise agq's --max-connections-per-ip; over a Unix socket there is no limit",
+            ),
+            ErrorKind::TooManyCommands => Some("try again, or raise agq's --max-commands-per-second"),
+            _ => None,
+        }
     }
 
     /// Converts the error of an attempt to connect.
@@ -80,7 +84,9 @@ impl ClientError {
                         Self::Unauthenticated { address: address.to_owned(), reason: text }
                     }
                     // agq closes the connection after these errors.
-                    ErrorKind::TooManyConnections | ErrorKind::CommandIncomplete => lost(text),
+                    ErrorKind::TooManyConnections
+                    | ErrorKind::TooManyCommands
+                    | ErrorKind::CommandIncomplete => lost(text),
                     ErrorKind::StoreFailed => Self::StoreFailed { address: address.to_owned(), reason: text },
                     _ => Self::Rejected(text),
                 }
@@ -131,11 +137,15 @@ mod tests {
 
     #[test]
     fn error_before_agq_closes_the_connection_counts_as_a_lost_connection() {
-        for line in
-            ["ERR a command was not complete within 5 seconds", "ERR Too many connections from ::1: max 2"]
-        {
+        for line in [
+            "ERR a command was not complete within 5 seconds",
+            "ERR Too many connections from ::1: max 2",
+            "ERR Too many commands: max 100 a second",
+        ] {
             let error = of(line);
             assert!(error.is_connection(), "{error:?}");
+            let is_incomplete = line.contains("complete");
+            assert_eq!(error.limit_help().is_none(), is_incomplete, "{error:?}");
         }
         assert!(
             matches!(of("ERR Job not found: j"), ClientError::Rejected(text) if text == "Job not found: j")

@@ -152,7 +152,7 @@ impl WorkerLoop {
     async fn pause(&mut self, error: &ClientError, wait: Duration) -> Result<(), WorkerEnd> {
         self.server.fail_over_after(error);
         let (why, seconds) = (error.outage_text(), wait.as_secs());
-        let help = error.connection_limit_help().map(|help| format!("; {help}")).unwrap_or_default();
+        let help = error.limit_help().map(|help| format!("; {help}")).unwrap_or_default();
         let jobs = self.pool.job_ids().len();
         warn!(jobs, "not connected, trying again in {seconds} s: {why}{help}");
         self.attend(sleep(wait)).await
