@@ -11,7 +11,7 @@ use std::{
 use e2e::{Agq, Lab, eventually};
 use serde_json::Value;
 
-use crate::support::{RawConnection, plan};
+use crate::support::{RawConnection, numbered, plan};
 
 /// Waits until the log of agq contains `words`.
 fn wait_for_log(lab: &Lab, words: &str) {
@@ -314,4 +314,16 @@ fn client_beyond_the_command_rate_is_slowed_and_then_refused() {
         (0..50).map(|_| raw.line()).find(|line| line != "+PONG")
     });
     assert_eq!(refused, "-ERR Too many commands: max 100 a second");
+}
+
+#[test]
+fn results_of_many_jobs_keep_below_the_command_rate() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--max-commands-per-second", "40"]);
+    lab.submit_plan(&agq, &plan("p", "true", &[]));
+    lab.submit_action(&agq, "p", "a", &numbered(600));
+    // At this rate the calls take 14 seconds, and agq delays calls for 10 seconds without a pause.
+    let results = lab.agx(&agq, &["action", "results", "a"]).expect(1);
+    assert!(results.err.contains("jobs that have not ended yet: 600"), "{}", results.err);
+    assert!(!results.err.contains("Too many commands"), "{}", results.err);
 }

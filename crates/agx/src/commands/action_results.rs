@@ -14,7 +14,11 @@ use crate::{
     connection_args::ConnectionArgs,
     error::{CliError, Result},
     output::OutputFormat,
-    remote::{retrying_client::RetryingClient, stored_stream::StoredStream},
+    remote::{
+        command_pace::{CALLS_AT_ONCE, CommandPace},
+        retrying_client::RetryingClient,
+        stored_stream::StoredStream,
+    },
     util::atomic_file::cannot_write,
     watch::progress,
 };
@@ -38,30 +42,34 @@ pub(super) async fn run(
         std::fs::create_dir_all(dir).map_err(|error| cannot_write(dir, &error))?;
     }
     let jobs = agq.with_retry(async |connection| connection.jobs(&action, None).await).await?;
-    let connection = agq.connection().unwrap_or(connection);
-    let mut results = std::pin::pin!(fetch(connection, jobs, ordered));
+    let mut pace = CommandPace::begin();
     let (mut unended, mut failed, mut unread, mut shown) = (0, 0, 0, 0);
-    while let Some((job_id, job)) = results.next().await {
-        let job = match job {
-            // The connection of the other requests stays closed after a restart of agq.
-            Err(error) if error.is_outage() => agq.jobs(&[job_id]).await?.pop().flatten(),
-            job => job?,
-        };
-        // agq has removed the job since the list was made.
-        let Some(job) = job else { continue };
-        shown += 1;
-        match job.status {
-            Status::Pending | Status::Running => unended += 1,
-            Status::Completed => {}
-            _ => failed += 1,
-        }
-        if job.status.is_ended() {
-            match deliver(&job, output_dir, output, &mut agq).await {
-                Err(failure) if failure.is_of_an_output() => {
-                    unread += 1;
-                    output.note(&format!("job {} (input {}): {failure}", job.job_id, job.index));
+    for part in jobs.chunks(CALLS_AT_ONCE) {
+        pace.keep().await;
+        let connection = agq.connection().unwrap_or_else(|| connection.clone());
+        let mut results = std::pin::pin!(fetch(connection, part.to_vec(), ordered));
+        while let Some((job_id, job)) = results.next().await {
+            let job = match job {
+                // The connection of the other requests stays closed after a restart of agq.
+                Err(error) if error.is_outage() => agq.jobs(&[job_id]).await?.pop().flatten(),
+                job => job?,
+            };
+            // agq has removed the job since the list was made.
+            let Some(job) = job else { continue };
+            shown += 1;
+            match job.status {
+                Status::Pending | Status::Running => unended += 1,
+                Status::Completed => {}
+                _ => failed += 1,
+            }
+            if job.status.is_ended() {
+                match deliver(&job, output_dir, output, &mut agq).await {
+                    Err(failure) if failure.is_of_an_output() => {
+                        unread += 1;
+                        output.note(&format!("job {} (input {}): {failure}", job.job_id, job.index));
+                    }
+                    delivered => delivered?,
                 }
-                delivered => delivered?,
             }
         }
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod chunked_submit;
 pub(crate) mod command_input;
+pub(crate) mod command_pace;
 pub(crate) mod full_queue;
 pub(crate) mod local_blob;
 pub(crate) mod output_reader;

@@ -11,15 +11,14 @@ use agenix_protocol::{
     },
     ids::PlanId,
 };
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::future::try_join_all;
 
 use crate::{
+    remote::command_pace::{CALLS_AT_ONCE, CommandPace},
     sandbox,
     util::printable::{one_line, printable},
 };
 
-/// Number of concurrent requests.
-const AT_ONCE: usize = 64;
 /// Maximum number of actions whose plans are fetched.
 const MAX_DESCRIBED: usize = 100;
 
@@ -56,12 +55,16 @@ pub(crate) async fn actions_with(
     labels: BTreeMap<String, String>,
 ) -> Result<Vec<ActionStatus>, ClientError> {
     let ids = connection.clone().actions_with(labels).await?;
-    let asked = ids.into_iter().map(|id| {
-        let mut connection = connection.clone();
-        async move { connection.action(&id).await }
-    });
-    let found: Vec<Option<ActionStatus>> = stream::iter(asked).buffered(AT_ONCE).try_collect().await?;
-    let mut actions: Vec<ActionStatus> = found.into_iter().flatten().collect();
+    let mut pace = CommandPace::begin();
+    let mut actions: Vec<ActionStatus> = Vec::new();
+    for part in ids.chunks(CALLS_AT_ONCE) {
+        pace.keep().await;
+        let asked = part.iter().map(|id| {
+            let mut connection = connection.clone();
+            async move { connection.action(id).await }
+        });
+        actions.extend(try_join_all(asked).await?.into_iter().flatten());
+    }
     actions.sort_by_key(|action| std::cmp::Reverse(action.created_at));
     Ok(actions)
 }
