@@ -5,26 +5,43 @@ use std::collections::{BTreeMap, BTreeSet};
 use agenix_client::Connection;
 use agenix_protocol::{
     blob::{BlobHash, BlobHasher},
-    documents::{CapturedOutput, JobStatus},
-    ids::ActionId,
+    documents::{CapturedOutput, JobStatus, Status},
+    ids::{ActionId, JobId},
 };
-use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::{
     connection_args::ConnectionArgs,
     documents::{JobResultSummary, ResultDifference},
     error::{CliError, Result},
     output::{OutputFormat, counted},
+    remote::{
+        command_pace::{CALLS_AT_ONCE, CommandPace},
+        retrying_client::RetryingClient,
+    },
     util::printable::one_line,
     watch::progress,
 };
 
-const AT_ONCE: usize = 64;
 /// Maximum number of lines per side in the diff of one output.
 const MAX_LINES: usize = 5;
 
 /// Input of a job, and the number of earlier jobs of its action with an equal input.
 type InputKey = (String, usize);
+
+/// End of the job of one input, without the bytes of its output.
+struct JobEnd {
+    job_id: JobId,
+    status: Status,
+    /// Hash of stdout of the last task, or `None` if not all of its bytes were kept.
+    hash: Option<BlobHash>,
+}
+
+/// Jobs of one input whose results may differ. One of the actions may have no such job.
+struct UnequalJobs {
+    input: String,
+    before: Option<JobId>,
+    after: Option<JobId>,
+}
 
 /// Result of the job of one input.
 struct ComparedResult {
@@ -36,7 +53,7 @@ struct ComparedResult {
 /// Results of the jobs of an action that agq still has.
 #[derive(Default)]
 struct ActionEnds {
-    ends: BTreeMap<InputKey, ComparedResult>,
+    ends: BTreeMap<InputKey, JobEnd>,
     removed: u64,
 }
 
@@ -57,8 +74,18 @@ pub(super) async fn run(
     after: &ActionId,
     output: OutputFormat,
 ) -> Result<()> {
-    let connection = server.connect().await?;
-    let compared = compared(ends(&connection, before).await?, ends(&connection, after).await?);
+    let server = server.server()?;
+    let connection = Connection::open(&server).await?;
+    let mut agq = RetryingClient::new(server, connection, output);
+    let mut pace = CommandPace::begin();
+    let before = ends(&mut agq, &mut pace, before).await?;
+    let after = ends(&mut agq, &mut pace, after).await?;
+    let (unequal, mut compared) = unequal(before, after);
+    // Each input has up to two jobs.
+    for part in unequal.chunks(CALLS_AT_ONCE / 2) {
+        pace.keep().await;
+        compared.fetch(&mut agq, part).await?;
+    }
     output.show("action.diff", &compared.differences, |found| found.iter().map(text).collect::<String>())?;
     verdict(&compared)
 }
@@ -92,28 +119,29 @@ fn verdict(compared: &Comparison) -> Result<()> {
     }
 }
 
-async fn ends(connection: &Connection, action_id: &ActionId) -> Result<ActionEnds> {
-    let mut own = connection.clone();
-    let action = own.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
-    let asked = own.jobs(&action, None).await?.into_iter().map(|id| {
-        let mut connection = connection.clone();
-        async move { connection.job(&id).await }
-    });
-    let jobs: Vec<Option<JobStatus>> = stream::iter(asked).buffered(AT_ONCE).try_collect().await?;
+async fn ends(agq: &mut RetryingClient, pace: &mut CommandPace, action_id: &ActionId) -> Result<ActionEnds> {
+    let action = agq.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
+    let ids = agq.with_retry(async |connection| connection.jobs(&action, None).await).await?;
     let mut found = ActionEnds::default();
-    for job in jobs.into_iter().flatten() {
-        let stdout = job.results().pop().map(|last| last.stdout).unwrap_or_default();
-        let (shown, stdout_blob) = (job.stdout.unwrap_or_default(), stdout.blob);
-        let summary = JobResultSummary { status: job.status, stdout: shown, stdout_blob };
-        found.add(job.inputs.get(), ComparedResult { summary, stdout });
+    for part in ids.chunks(CALLS_AT_ONCE) {
+        pace.keep().await;
+        for job in agq.jobs(part).await?.into_iter().flatten() {
+            let hash = hash_of(&stdout_of(&job));
+            found.add(job.inputs.get(), JobEnd { job_id: job.job_id, status: job.status, hash });
+        }
     }
     found.removed = action.total_jobs.saturating_sub(found.ends.len() as u64);
     Ok(found)
 }
 
+/// Returns stdout of the last task.
+fn stdout_of(job: &JobStatus) -> CapturedOutput {
+    job.results().pop().map(|last| last.stdout).unwrap_or_default()
+}
+
 impl ActionEnds {
     /// Adds the result of the next job.
-    fn add(&mut self, input: &str, end: ComparedResult) {
+    fn add(&mut self, input: &str, end: JobEnd) {
         let equal = (input.to_owned(), 0)..=(input.to_owned(), usize::MAX);
         let occurrence = self.ends.range(equal).next_back().map_or(0, |((_, last), _)| last + 1);
         self.ends.insert((input.to_owned(), occurrence), end);
@@ -125,10 +153,25 @@ impl ActionEnds {
     }
 }
 
-fn compared(mut before: ActionEnds, mut after: ActionEnds) -> Comparison {
-    let unended =
-        |of: &ActionEnds| of.ends.values().filter(|end| !end.summary.status.is_ended()).count() as u64;
-    let mut compared = Comparison {
+impl JobEnd {
+    /// Returns true if the results are equal, and false if they may differ.
+    fn is_equal_to(&self, other: &Self) -> bool {
+        self.status == other.status && self.hash.is_some() && self.hash == other.hash
+    }
+}
+
+impl ComparedResult {
+    fn of(job: JobStatus) -> Self {
+        let stdout = stdout_of(&job);
+        let (shown, stdout_blob) = (job.stdout.unwrap_or_default(), stdout.blob);
+        Self { summary: JobResultSummary { status: job.status, stdout: shown, stdout_blob }, stdout }
+    }
+}
+
+/// Returns the inputs whose results may differ, and the numbers of jobs that are not compared.
+fn unequal(mut before: ActionEnds, mut after: ActionEnds) -> (Vec<UnequalJobs>, Comparison) {
+    let unended = |of: &ActionEnds| of.ends.values().filter(|end| !end.status.is_ended()).count() as u64;
+    let compared = Comparison {
         unended: unended(&before) + unended(&after),
         removed: before.removed + after.removed,
         ..Comparison::default()
@@ -141,36 +184,62 @@ fn compared(mut before: ActionEnds, mut after: ActionEnds) -> Comparison {
         before.ends.retain(|(input, _), _| !repeated.contains(input));
         after.ends.retain(|(input, _), _| !repeated.contains(input));
     }
+    let mut found = Vec::new();
     for (key, end) in after.ends {
         let earlier = before.ends.remove(&key);
-        if earlier.is_none() && lacks_before {
-            continue;
-        }
-        let equal = earlier.as_ref().map_or(Some(false), |earlier| {
-            if earlier.summary.status == end.summary.status {
-                are_equal(&earlier.stdout, &end.stdout)
-            } else {
-                Some(false)
-            }
-        });
-        match equal {
-            Some(true) => {}
-            None => compared.cut += 1,
-            Some(false) => compared.differences.push(ResultDifference {
-                input: key.0,
-                before: earlier.map(|earlier| earlier.summary),
-                after: Some(end.summary),
-            }),
+        let is_equal = earlier.as_ref().map_or(lacks_before, |earlier| earlier.is_equal_to(&end));
+        if !is_equal {
+            let before = earlier.map(|earlier| earlier.job_id);
+            found.push(UnequalJobs { input: key.0, before, after: Some(end.job_id) });
         }
     }
     let left = before.ends.into_iter().filter(|_| !lacks_after);
-    compared.differences.extend(left.map(|((input, _), end)| ResultDifference {
-        input,
-        before: Some(end.summary),
-        after: None,
-    }));
-    compared.differences.sort_by(|one, other| one.input.cmp(&other.input));
-    compared
+    found.extend(left.map(|((input, _), end)| UnequalJobs { input, before: Some(end.job_id), after: None }));
+    found.sort_by(|one, other| one.input.cmp(&other.input));
+    (found, compared)
+}
+
+impl Comparison {
+    /// Compares the results of `unequal` by all bytes that agq has kept.
+    async fn fetch(&mut self, agq: &mut RetryingClient, unequal: &[UnequalJobs]) -> Result<()> {
+        let ids: Vec<JobId> =
+            unequal.iter().flat_map(|jobs| jobs.before.iter().chain(&jobs.after)).cloned().collect();
+        let mut found = agq.jobs(&ids).await?.into_iter();
+        for jobs in unequal {
+            let mut next = |id: &Option<JobId>| {
+                let job = id.as_ref().and_then(|_| found.next().flatten());
+                job.map(ComparedResult::of)
+            };
+            let (before, after) = (next(&jobs.before), next(&jobs.after));
+            self.add(jobs, before, after);
+        }
+        Ok(())
+    }
+
+    /// Adds the results of `jobs`. agq has removed a job whose result is not there.
+    fn add(&mut self, jobs: &UnequalJobs, before: Option<ComparedResult>, after: Option<ComparedResult>) {
+        let removed = u64::from(jobs.before.is_some() && before.is_none())
+            + u64::from(jobs.after.is_some() && after.is_none());
+        if removed > 0 {
+            self.removed += removed;
+            return;
+        }
+        let equal = match (&before, &after) {
+            (Some(before), Some(after)) if before.summary.status == after.summary.status => {
+                are_equal(&before.stdout, &after.stdout)
+            }
+            _ => Some(false),
+        };
+        match equal {
+            Some(true) => {}
+            None => self.cut += 1,
+            Some(false) => self.differences.push(ResultDifference {
+                input: jobs.input.clone(),
+                before: before.map(|before| before.summary),
+                after: after.map(|after| after.summary),
+            }),
+        }
+    }
 }
 
 /// Returns true if two outputs have the same bytes, and `None` if bytes that were not kept decide.
@@ -208,96 +277,4 @@ fn text(difference: &ResultDifference) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use agenix_protocol::documents::{
-        CapturedOutput,
-        Status::{self, Completed, Failed, Running},
-    };
-
-    use super::{ActionEnds, ComparedResult, Comparison, JobResultSummary, compared, hash_of, text, verdict};
-
-    fn ends(ends: &[(&str, Status, CapturedOutput)]) -> ActionEnds {
-        let mut all = ActionEnds::default();
-        for (input, status, stdout) in ends {
-            let shown = String::from_utf8_lossy(&stdout.bytes).into_owned();
-            let summary = JobResultSummary { status: *status, stdout: shown, stdout_blob: stdout.blob };
-            all.add(input, ComparedResult { summary, stdout: stdout.clone() });
-        }
-        all
-    }
-
-    fn whole(text: &[u8]) -> CapturedOutput {
-        CapturedOutput::whole(text.to_vec())
-    }
-
-    /// Compares two actions of one job.
-    fn of_one(before: CapturedOutput, after: CapturedOutput) -> Comparison {
-        compared(ends(&[("a", Completed, before)]), ends(&[("a", Completed, after)]))
-    }
-
-    #[test]
-    fn diff_omits_equal_results() {
-        let (one, two, three) = (whole(b"1\n"), whole(b"2\n"), whole(b"3\n"));
-        let before = ends(&[("a", Completed, one.clone()), ("b", Completed, two), ("c", Failed, whole(b""))]);
-        let after = ends(&[("a", Completed, one), ("b", Completed, three), ("d", Failed, whole(b""))]);
-        let found = compared(before, after);
-        let printed: String = found.differences.iter().map(text).collect();
-        assert_eq!(printed, "b: completed\n  - 2\n  + 3\nc: failed → not there\nd: not there → failed\n");
-        assert_eq!(verdict(&found).unwrap_err().to_string(), "3 inputs have different results");
-        assert!(verdict(&of_one(whole(b"1"), whole(b"1"))).is_ok());
-    }
-
-    #[test]
-    fn diff_compares_the_bytes_of_outputs() {
-        assert_eq!(of_one(whole(b"\xff"), whole(b"\xfe")).differences.len(), 1, "both are shown as U+FFFD");
-    }
-
-    #[test]
-    fn diff_compares_each_of_several_jobs_with_equal_inputs() {
-        let of = |outputs: [&[u8]; 2]| ends(&outputs.map(|output| ("a", Completed, whole(output))));
-        assert_eq!(compared(of([b"1", b"2"]), of([b"3", b"2"])).differences.len(), 1, "the first differs");
-        assert_eq!(compared(of([b"1", b"2"]), ends(&[("a", Completed, whole(b"1"))])).differences.len(), 1);
-        assert!(verdict(&compared(of([b"1", b"2"]), of([b"1", b"2"]))).is_ok());
-    }
-
-    #[test]
-    fn diff_fails_for_jobs_that_have_not_ended_or_are_removed() {
-        let running = || ends(&[("a", Running, whole(b""))]);
-        let unended = verdict(&compared(running(), running())).unwrap_err();
-        assert_eq!(unended.to_string(), "2 jobs have not ended yet");
-        let removed = ActionEnds { removed: 1, ..ActionEnds::default() };
-        let removed = verdict(&compared(removed, ActionEnds::default())).unwrap_err().to_string();
-        assert!(removed.starts_with("1 result is no longer kept"), "{removed}");
-    }
-
-    #[test]
-    fn diff_does_not_take_a_removed_result_for_a_difference() {
-        let one = |input: &str, output: &[u8]| (input.to_owned(), whole(output));
-        let of = |all: &[(String, CapturedOutput)], removed| {
-            let all: Vec<_> =
-                all.iter().map(|(input, output)| (&**input, Completed, output.clone())).collect();
-            ActionEnds { removed, ..ends(&all) }
-        };
-        let twice = [one("a", b"1"), one("a", b"2"), one("b", b"3")];
-        for (before, after) in [(of(&twice[1..], 1), of(&twice, 0)), (of(&twice, 0), of(&twice[1..], 1))] {
-            let found = compared(before, after);
-            assert!(found.differences.is_empty(), "the first job of a was removed");
-            assert!(verdict(&found).unwrap_err().to_string().starts_with("1 result is no longer kept"));
-        }
-        let differs = compared(of(&[one("b", b"3")], 1), of(&[one("b", b"4")], 1));
-        assert_eq!(differs.differences.len(), 1, "both results are kept");
-    }
-
-    #[test]
-    fn diff_does_not_take_the_same_beginning_for_equal_outputs() {
-        let cut = |total| CapturedOutput::inline(b"x".to_vec(), total);
-        assert_eq!(of_one(cut(5), cut(6)).differences.len(), 1, "the lengths differ");
-        let unknown = of_one(cut(5), cut(5));
-        assert!(unknown.differences.is_empty() && verdict(&unknown).is_err());
-        let blob = |text: &[u8]| CapturedOutput { blob: hash_of(&whole(text)), ..cut(text.len() as u64) };
-        assert_eq!(of_one(blob(b"xa"), blob(b"xb")).differences.len(), 1);
-        assert!(verdict(&of_one(blob(b"xa"), blob(b"xa"))).is_ok());
-        assert!(verdict(&of_one(blob(b"xa"), whole(b"xa"))).is_ok(), "one is kept in another form");
-        assert_eq!(of_one(blob(b"xa"), cut(2)).cut, 1);
-    }
-}
+mod tests;
