@@ -1,6 +1,8 @@
 //! Agents: their keys reach what they own, and nothing else.
 
-use e2e::{Agq, Lab, Ran};
+use std::{fs::File, process::Stdio};
+
+use e2e::{Agq, Lab, Ran, eventually};
 use serde_json::Value;
 
 use crate::support::{RawConnection, ended, plan};
@@ -191,4 +193,29 @@ fn tries_of_an_agent_to_do_more_are_refused() {
     let status = bulk(&mut alice, "ACTION.STATUS secret");
     assert_eq!((&status["pending"], &status["total_jobs"]), (&1.into(), &1.into()));
     assert_eq!(alice.ask("ACTION.LIST"), "*2");
+}
+
+#[test]
+fn agent_learns_why_nothing_runs_and_sees_an_overview_of_its_actions() {
+    let lab = Lab::new();
+    let agq = start(&lab);
+    submit(&mut with_key(&agq, "1"), "a");
+    let agx = |args: &[&str]| {
+        let mut command = lab.command("agx");
+        command.env("AGQ_SESSION_KEY", key("1")).env("AGQ_ADDR", agq.address()).args(args);
+        command
+    };
+    let log = lab.path().join("agx.log");
+    let mut watch = agx(&["action", "watch", "a"]);
+    let mut watch = watch.stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
+    eventually("agx says why nothing runs", || {
+        std::fs::read_to_string(&log).unwrap().contains("There is no worker.").then_some(())
+    });
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    let overview = Ran::from(agx(&[]).output().unwrap()).expect(0).out;
+    let workers = "\nworkers  not shown: this key may not list workers and queues\n";
+    assert!(overview.contains(workers) && overview.contains("waiting"), "{overview}");
+    let overview = Ran::from(agx(&["--json"]).output().unwrap()).expect(0).data();
+    assert_eq!((&overview["workers"], &overview["actions"][0]["action_id"]), (&Value::Null, &"a".into()));
 }

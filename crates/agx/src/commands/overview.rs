@@ -8,7 +8,7 @@ use crate::{
     documents::OverviewDocument,
     error::Result,
     output::{OutputFormat, counted, table},
-    remote::overview::{self, ClusterOverview, actions, descriptions, state, took},
+    remote::overview::{self, ClusterOverview, NOT_SHOWN, actions, descriptions, state, took},
 };
 use agenix_protocol::{
     documents::{ActionStatus, QueueStats, WorkerStatus},
@@ -25,20 +25,20 @@ pub(crate) async fn overview(server: &ConnectionArgs, output: OutputFormat) -> R
     let Some((mut connection, address)) = server.connect_if_any().await? else {
         return output.show("overview", &OverviewDocument::default(), |_| NOTHING.into());
     };
-    let ClusterOverview { workers, queues, actions, plans, .. } =
-        overview::fetch(&mut connection, address.clone()).await?;
+    let found = overview::fetch(&mut connection, address.clone()).await?;
+    let cluster = cluster_text(&found);
+    let ClusterOverview { sees_workers, workers, queues, actions, plans, .. } = found;
     let (live, ended): (Vec<_>, Vec<_>) =
         actions.into_iter().partition(|action| action.completed_jobs_at.is_none());
     let shown: Vec<ActionStatus> = live.into_iter().chain(ended.into_iter().take(RECENT)).collect();
     let document = OverviewDocument {
         agq: Some(address.clone()),
-        workers: Some(workers.clone()),
-        queues: Some(queues.clone()),
+        workers: sees_workers.then_some(workers),
+        queues: sees_workers.then_some(queues),
         actions: Some(shown.clone()),
     };
-    let (workers, queues) = (workers_text(&workers), queues_text(&queues));
     let actions = actions_text(&shown, &plans);
-    output.show("overview", &document, |_| format!("agq      {address}\n{workers}{queues}{actions}"))
+    output.show("overview", &document, |_| format!("agq      {address}\n{cluster}{actions}"))
 }
 
 const NOTHING: &str = "No agq is configured: no --agq, AGQ_ADDR or profile names one.\n\n  \
@@ -54,6 +54,15 @@ pub(crate) async fn history(server: &ConnectionArgs, most: usize, output: Output
     output.show("history", &latest, |latest| {
         if latest.is_empty() { "there are no actions yet".into() } else { actions_text(latest, &plans) }
     })
+}
+
+/// Returns lines about the workers and the queues.
+fn cluster_text(found: &ClusterOverview) -> String {
+    if found.sees_workers {
+        workers_text(&found.workers) + &queues_text(&found.queues)
+    } else {
+        format!("workers  {NOT_SHOWN}\n")
+    }
 }
 
 fn workers_text(workers: &[WorkerStatus]) -> String {

@@ -20,7 +20,7 @@ use crate::{
     },
     output::OutputFormat,
     remote::retrying_client::RetryingClient,
-    watch::progress::{TRY_LATER, not_found},
+    watch::{idle_reason::TRY_LATER, progress::not_found},
 };
 
 /// Minimum interval of polls of the jobs of an action.

@@ -9,6 +9,7 @@ use agenix_protocol::{
         ActionStatus, CapturedOutput, JobStatus, MEMORY, MemoryLimit, MemoryLimitKind, QueueStats,
         ResourceUse, TaskAdmission, TaskResult, TaskSandbox, WorkerStatus, amount_text,
     },
+    errors::ErrorKind,
     ids::PlanId,
 };
 use futures_util::future::try_join_all;
@@ -22,10 +23,15 @@ use crate::{
 /// Maximum number of actions whose plans are fetched.
 const MAX_DESCRIBED: usize = 100;
 
+/// Text in place of workers and queues that the key may not see.
+pub(crate) const NOT_SHOWN: &str = "not shown: this key may not list workers and queues";
+
 /// Workers, queues and actions.
 #[derive(Debug)]
 pub(crate) struct ClusterOverview {
     pub(crate) address: String,
+    /// False if the key may not see workers and queues, which are empty then.
+    pub(crate) sees_workers: bool,
     pub(crate) workers: Vec<WorkerStatus>,
     pub(crate) queues: QueueStats,
     /// Latest first.
@@ -38,10 +44,21 @@ pub(crate) async fn fetch(
     connection: &mut Connection,
     address: String,
 ) -> Result<ClusterOverview, ClientError> {
-    let (workers, queues) = (connection.workers().await?, connection.queue_stats().await?);
+    let workers = permitted(connection.workers().await)?;
+    let queues = if workers.is_some() { permitted(connection.queue_stats().await)? } else { None };
+    let sees_workers = queues.is_some();
+    let (workers, queues) = (workers.unwrap_or_default(), queues.unwrap_or_default());
     let actions = actions(connection).await?;
     let plans = descriptions(connection, &actions[..actions.len().min(MAX_DESCRIBED)]).await?;
-    Ok(ClusterOverview { address, workers, queues, actions, plans })
+    Ok(ClusterOverview { address, sees_workers, workers, queues, actions, plans })
+}
+
+/// Returns the answer, or `None` if the key may not use the command.
+pub(crate) fn permitted<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    match answer {
+        Err(ClientError::Rejected(reason)) if ErrorKind::of(&reason) == ErrorKind::NotPermitted => Ok(None),
+        answer => answer.map(Some),
+    }
 }
 
 /// Returns all actions, latest first.

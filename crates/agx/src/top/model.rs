@@ -296,6 +296,7 @@ pub(super) mod tests {
         .unwrap();
         ClusterOverview {
             address: "here:1".into(),
+            sees_workers: true,
             workers: vec![worker],
             queues,
             actions: vec![action("b", completed), action("a", 0)],

@@ -18,7 +18,7 @@ use ratatui::{
 use super::model::{Screen, TopModel};
 use crate::{
     remote::{
-        overview::{ClusterOverview, state, took},
+        overview::{ClusterOverview, NOT_SHOWN, state, took},
         worker_resources::worker_resources_text,
     },
     util::printable::{one_line, printable},
@@ -38,6 +38,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &TopModel) {
     frame.render_widget(Sparkline::default().data(&rates_shown).style(Style::new().fg(Color::Green)), rates);
     match &model.screen {
         Screen::Actions => actions(frame, body, model, overview),
+        Screen::Workers | Screen::Queues if !overview.sees_workers => {
+            frame.render_widget(Paragraph::new(NOT_SHOWN), body);
+        }
         Screen::Workers => workers(frame, body, model, overview),
         Screen::Queues => queues(frame, body, model, overview),
         Screen::Jobs(_) => jobs(frame, body, model),
@@ -53,12 +56,6 @@ fn dim() -> Style {
 }
 
 fn heading(model: &TopModel, overview: &ClusterOverview) -> Text<'static> {
-    let active = overview.workers.iter().filter(|worker| worker.state == "active");
-    let (busy, slots) = active.clone().fold((0, 0), |(busy, slots), worker| {
-        (busy + worker.active_jobs, slots + u64::from(worker.max_concurrent_jobs))
-    });
-    let waiting =
-        overview.queues.ready.length + overview.queues.others.values().map(|queue| queue.length).sum::<u64>();
     let rate = model.rates.back().copied().unwrap_or_default();
     let tabs = [(Screen::Actions, "1 actions"), (Screen::Workers, "2 workers"), (Screen::Queues, "3 queues")];
     let tabs: String = tabs
@@ -67,14 +64,24 @@ fn heading(model: &TopModel, overview: &ClusterOverview) -> Text<'static> {
         )
         .concat();
     Text::from(vec![
-        Line::from(format!(
-            "{}   {} workers, {busy} of {slots} slots busy   {waiting} jobs wait   {rate} jobs/s",
-            one_line(&overview.address),
-            active.count()
-        ))
-        .style(Style::new().add_modifier(Modifier::BOLD)),
+        Line::from(format!("{}   {}{rate} jobs/s", one_line(&overview.address), load(overview)))
+            .style(Style::new().add_modifier(Modifier::BOLD)),
         Line::from(tabs),
     ])
+}
+
+/// Returns the load of the workers and the queues, if the key may see them.
+fn load(overview: &ClusterOverview) -> String {
+    if !overview.sees_workers {
+        return String::new();
+    }
+    let active = overview.workers.iter().filter(|worker| worker.state == "active");
+    let (busy, slots) = active.clone().fold((0, 0), |(busy, slots), worker| {
+        (busy + worker.active_jobs, slots + u64::from(worker.max_concurrent_jobs))
+    });
+    let waiting =
+        overview.queues.ready.length + overview.queues.others.values().map(|queue| queue.length).sum::<u64>();
+    format!("{} workers, {busy} of {slots} slots busy   {waiting} jobs wait   ", active.count())
 }
 
 fn keys(screen: &Screen) -> &'static str {
@@ -215,9 +222,10 @@ fn job(frame: &mut Frame<'_>, at: Rect, model: &TopModel) {
 
 #[cfg(test)]
 mod tests {
+    use agenix_protocol::documents::QueueStats;
     use ratatui::{Terminal, backend::TestBackend};
 
-    use super::draw;
+    use super::{ClusterOverview, draw};
     use crate::top::model::{
         KeyPress, TopModel,
         tests::{job, overview},
@@ -271,6 +279,23 @@ mod tests {
         assert!(seen(&model, 100).contains("ready"));
         for width in [1, 10, 300] {
             seen(&model, width);
+        }
+    }
+
+    #[test]
+    fn top_shows_actions_to_a_key_that_may_not_see_workers() {
+        let mut model = TopModel::default();
+        model.update(ClusterOverview {
+            sees_workers: false,
+            workers: Vec::new(),
+            queues: QueueStats::default(),
+            ..overview(10)
+        });
+        let actions = seen(&model, 100);
+        assert!(actions.contains("here:1   0 jobs/s") && actions.contains("10/10"), "{actions}");
+        for key in ['2', '3'] {
+            model.press(KeyPress::Letter(key));
+            assert!(seen(&model, 100).contains("this key may not list workers and queues"), "{key}");
         }
     }
 

@@ -2,20 +2,16 @@
 
 use std::time::Duration;
 
-use agenix_client::Connection;
-use agenix_protocol::{
-    documents::{ActionStatus, Demand, JobStatus, QueueStats, StartRate, Status, WaitsFor, WorkerStatus},
-    ids::ActionId,
-};
+use agenix_protocol::{documents::ActionStatus, ids::ActionId};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::{Instant, sleep};
 
 use crate::{
     error::{CliError, Result},
-    output::{OutputFormat, jobs},
+    output::OutputFormat,
     remote::retrying_client::RetryingClient,
     util::{printable::one_line, signals::interrupted},
-    watch::{failures::FailureNotices, unmet_needs},
+    watch::{failures::FailureNotices, idle_reason},
 };
 
 pub(crate) const FIRST_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -23,10 +19,6 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval of lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
-/// Maximum number of waiting jobs that agx asks about to explain why no job runs.
-const MAX_EXPLAINED: usize = 64;
-/// Exit code of a task that asks for another try later (EX_TEMPFAIL of sysexits.h).
-pub(crate) const TRY_LATER: i32 = 75;
 /// Time without a running job after which agx explains the reason.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
@@ -83,85 +75,6 @@ pub(crate) fn not_found(action_id: &ActionId) -> CliError {
     CliError::not_found("action", action_id, "see the actions with `agx history`")
 }
 
-/// Explains why the jobs of an action do not run. `needs` are the needs of the first waiting job,
-/// because the needs of other jobs in its queue do not matter.
-fn why_stuck(
-    stats: &QueueStats,
-    workers: &[WorkerStatus],
-    queue: &str,
-    needs: Option<&WaitsFor>,
-) -> Option<String> {
-    if stats.workers.active == 0 {
-        return Some("there is no worker: start one with `agw`, or on this machine with `agx up`".into());
-    }
-    let own = stats.ready_of(queue)?;
-    if own.paused {
-        return Some(format!("the queue {queue} is paused; `agx queue resume {queue}` resumes it"));
-    }
-    let is_own = |demand: &&Demand| {
-        needs.is_some_and(|needs| {
-            (&demand.tools, &demand.tags, &demand.labels, &demand.sandbox, &demand.resources)
-                == (&needs.tools, &needs.tags, &needs.labels, &needs.sandbox, &needs.resources)
-        })
-    };
-    let unmet = own.needs.iter().filter(is_own).find(|demand| demand.workers == 0)?;
-    Some(unmet_needs::describe(unmet, workers))
-}
-
-/// Explains, if possible, why no job of an action runs.
-async fn explain_job(agq: &mut RetryingClient, action: &ActionStatus) -> Option<String> {
-    let (action_id, most) = (&action.action_id, MAX_EXPLAINED);
-    let stats = agq.with_retry(async |agq| agq.queue_stats().await).await.ok()?;
-    let workers = agq.with_retry(async |agq| agq.workers().await).await.ok()?;
-    let pending = async |agq: &mut Connection| agq.first_jobs(action_id, Status::Pending, most).await;
-    let waiting = agq.with_retry(pending).await.ok()?;
-    let first = match waiting.first() {
-        Some(job_id) => Some(agq.with_retry(async |agq| agq.explain_job(job_id).await).await.ok()?),
-        None => None,
-    };
-    let needs = first.as_ref().and_then(|first| first.waits_for.as_ref());
-    if let Some(why) = why_stuck(&stats, &workers, &action.queue, needs) {
-        return Some(why);
-    }
-    let waiting: Vec<JobStatus> = agq.jobs(&waiting).await.ok()?.into_iter().flatten().collect();
-    why_later(&waiting).or_else(|| why_ready(&first?.reason, &action.queue, action.rate))
-}
-
-/// Returns what agq explains about a ready job, if waiting alone will not help or takes long. Jobs
-/// with a rate start a moment after the rate permits them, and lack no worker then.
-fn why_ready(reason: &str, queue: &str, rate: Option<StartRate>) -> Option<String> {
-    if let Some(rate) = rate {
-        let is_limited = reason.starts_with("Its limit");
-        return is_limited.then(|| format!("agx: nothing runs: the rate of this action is {rate}. {reason}"));
-    }
-    if ["It waits because", "Its limit 'plan:"].iter().any(|shared| reason.starts_with(shared)) {
-        return Some(format!("agx: no job of this action runs. The first one: {reason}"));
-    }
-    if reason.contains("a worker must ask for jobs") {
-        return Some(format!(
-            "agx: nothing runs: no worker asks for jobs of the queue '{queue}'; start one with `agw --queues {queue}`"
-        ));
-    }
-    let has_no_worker = ["No worker", "There is no worker"].iter().any(|no| reason.starts_with(no));
-    (has_no_worker || reason.contains("for a larger job"))
-        .then(|| format!("agx: nothing runs in the queue '{queue}'. {reason}"))
-}
-
-/// Returns the time until which all `waiting` jobs wait.
-fn why_later(waiting: &[JobStatus]) -> Option<String> {
-    let first = waiting.iter().min_by_key(|job| job.run_at)?;
-    let (run_at, jobs) = (first.run_at?, jobs(waiting.len() as u64));
-    let more = if waiting.len() == MAX_EXPLAINED { " or more" } else { "" };
-    let why = match (first.state.as_str(), first.exit_code) {
-        ("scheduled", Some(code @ TRY_LATER)) => {
-            format!("input {} exited with code {code}, which asks for a later retry", first.index)
-        }
-        ("retryable", _) => format!("input {} failed and will be retried", first.index),
-        _ => format!("input {} is not to run before", first.index),
-    };
-    Some(format!("agx: nothing runs: {jobs}{more} of this action wait for a time. {why}: at {run_at}"))
-}
-
 pub(crate) struct ProgressLine {
     bar: Option<ProgressBar>,
     output: OutputFormat,
@@ -173,6 +86,8 @@ pub(crate) struct ProgressLine {
     is_quiet: bool,
     idle_since: Option<Instant>,
     explained: Option<String>,
+    /// False if the key may not see the workers and the queues.
+    sees_workers: bool,
     /// Maximum number of jobs at once, if known. agq also counts prefetched jobs as running.
     slots: Option<u64>,
 }
@@ -192,6 +107,7 @@ impl ProgressLine {
             is_quiet: output.is_json,
             idle_since: None,
             explained: None,
+            sees_workers: true,
             slots: None,
         }
     }
@@ -253,7 +169,8 @@ impl ProgressLine {
         if status.running > 0 || status.ended() == status.total_jobs {
             self.idle_since = None;
         } else if self.idle_since.get_or_insert_with(Instant::now).elapsed() > STUCK_AFTER {
-            self.explain(explain_job(agq, status).await);
+            let why = idle_reason::explain(agq, status, &mut self.sees_workers).await;
+            self.explain(why);
         }
     }
 
@@ -291,61 +208,10 @@ impl ProgressLine {
 mod tests {
     use std::time::Duration;
 
-    use agenix_protocol::documents::{ActionStatus, JobStatus, QueueStats, WaitsFor, parse};
+    use agenix_protocol::documents::{ActionStatus, parse};
 
-    use super::{ProgressLine, next_poll_interval, why_later, why_ready, why_stuck};
+    use super::{ProgressLine, next_poll_interval};
     use crate::output::OutputFormat;
-
-    fn waiting(index: u64, state: &str, run_at: Option<&str>, exit_code: Option<i32>) -> JobStatus {
-        let json = serde_json::json!({
-            "job_id": "j", "action_id": "a", "plan_id": "p", "status": "pending", "state": state, "index": index,
-            "attempt": 1, "queue": "ready", "priority": 0, "created_at": "2026-01-31T08:00:00.000Z",
-            "run_at": run_at, "started_at": null, "completed_at": null, "worker_id": "w", "inputs": {},
-            "exit_code": exit_code, "task_results": null,
-        });
-        parse(json.to_string().as_bytes()).unwrap()
-    }
-
-    #[test]
-    fn progress_names_the_time_if_all_jobs_wait_for_one() {
-        let (soon, later) = (Some("2026-01-31T08:00:30.000Z"), Some("2026-01-31T08:01:00.000Z"));
-        let snoozed = [waiting(0, "scheduled", later, Some(75)), waiting(1, "scheduled", soon, Some(75))];
-        let text = why_later(&snoozed).unwrap();
-        assert!(text.contains("2 jobs") && text.contains("input 1 exited with code 75"), "{text}");
-        assert!(text.ends_with("at 2026-01-31T08:00:30.000Z"), "{text}");
-        let text = why_later(&[waiting(4, "retryable", soon, Some(1))]).unwrap();
-        assert!(text.contains("input 4 failed and will be retried"), "{text}");
-        assert_eq!(why_later(&[waiting(0, "available", None, None), snoozed[0].clone()]), None);
-        assert_eq!(why_later(&[]), None);
-    }
-
-    #[test]
-    fn progress_names_a_queue_without_workers() {
-        let ready =
-            "It is ready; 7 jobs like it are before it, and a worker must ask for jobs of the queue 'q'.";
-        assert!(why_ready(ready, "q", None).unwrap().contains("`agw --queues q`"));
-        let held_back = "It is ready; 0 jobs like it are before it; a worker keeps what is free for a larger job, or no worker asks for jobs of the queue 'q'.";
-        assert!(why_ready(held_back, "q", None).unwrap().ends_with(held_back));
-        let of_key = "It waits because 1 of at most 1 jobs with the concurrency key 'u' are running.";
-        assert!(why_ready(of_key, "q", None).unwrap().ends_with(of_key));
-        assert!(why_ready("Its limit 'plan:p' permits the next start in 9 s.", "q", None).is_some());
-        assert!(
-            why_ready("No worker that could run it accepts jobs now; w comes closest.", "q", None).is_some()
-        );
-        assert_eq!(
-            why_ready("Every worker that could run it is busy; 3 jobs like it are before it.", "q", None),
-            None
-        );
-    }
-
-    #[test]
-    fn progress_names_the_rate_that_delays_jobs() {
-        let (rate, ready) =
-            ("3/d".parse().ok(), "It is ready, and a worker must ask for jobs of the queue 'q'.");
-        assert_eq!(why_ready(ready, "q", rate), None, "its worker gets it in a moment");
-        let limited = why_ready("Its limit 'action:a' permits the next start in 9 s.", "q", rate);
-        assert!(limited.unwrap().starts_with("agx: nothing runs: the rate of this action is 3/d. Its limit"));
-    }
 
     #[test]
     fn progress_shows_at_most_as_many_running_jobs_as_slots() {
@@ -363,28 +229,6 @@ mod tests {
         assert!(shown(Some(2), 0).contains(" 2 running, "), "it is known how many run at once");
         assert!(shown(None, 4).contains(" 4 running, 5 claimed, "), "{}", shown(None, 4));
         assert!(shown(None, 9).contains(" 9 running, 0 jobs/s"), "{}", shown(None, 9));
-    }
-
-    #[test]
-    fn progress_ignores_unmet_needs_of_other_actions() {
-        let stats: QueueStats = parse(
-            br#"{"queue:ready":{"length":2,"oldest_job_age_seconds":0,"newest_job_age_seconds":0,"paused":false,
-                "needs":[{"tools":["jq"],"length":1,"workers":0},{"tools":["sort"],"length":1,"workers":1},
-                         {"tools":["sort"],"resources":{"cpus":64},"length":1,"workers":0}]},
-                "queue:scheduled":{"length":0,"next_job_due_in_seconds":null},"workers":{"total":1,"active":1,"idle":0}}"#,
-        )
-        .unwrap();
-        let needs = |tool: &str| {
-            let json = format!(
-                r#"{{"queue":"ready","priority":0,"tools":["{tool}"],"tags":[],"labels":{{}},"due_at":null,"paused":false}}"#
-            );
-            parse::<WaitsFor>(json.as_bytes()).unwrap()
-        };
-        assert_eq!(why_stuck(&stats, &[], "ready", Some(&needs("sort"))), None);
-        assert!(why_stuck(&stats, &[], "ready", Some(&needs("jq"))).is_some());
-        let large = WaitsFor { resources: parse(br#"{"cpus":64}"#).unwrap(), ..needs("sort") };
-        assert!(why_stuck(&stats, &[], "ready", Some(&large)).unwrap().contains("cpus 64"));
-        assert_eq!(why_stuck(&stats, &[], "ready", None), None, "none of its jobs waits");
     }
 
     #[test]

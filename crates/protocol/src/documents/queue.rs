@@ -9,7 +9,7 @@ use super::{Quantities, amount_text, sandbox::is_zero};
 use crate::reserved_keys::READY;
 
 /// Statistics of all queues and of the workers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct QueueStats {
     /// Jobs of the default queue that could run now.
     #[serde(rename = "queue:ready")]
@@ -25,7 +25,7 @@ pub struct QueueStats {
 }
 
 /// Jobs of a queue that could run now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ReadyStats {
     /// Number of jobs.
     pub length: u64,
@@ -89,7 +89,7 @@ pub struct Demand {
 }
 
 /// Jobs that wait for a time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ScheduledStats {
     /// Number of jobs.
     pub length: u64,
@@ -98,7 +98,7 @@ pub struct ScheduledStats {
 }
 
 /// Numbers of workers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerCounts {
     /// Number of all known workers that were not unregistered, dead ones included.
     pub total: u64,
