@@ -205,6 +205,24 @@ fn map_whose_terminal_goes_logs_the_running_job_and_resumes_the_others() {
     assert_eq!(String::from_utf8(read(&lab, "ran")).unwrap(), inputs, "each ran once");
 }
 
+#[test]
+fn wait_is_explained_on_a_terminal_that_cannot_move_its_cursor() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, &plan("p", "true", &[]));
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let mut terminal = command(&lab, &agq, "script");
+    terminal.args(["--quiet", "--flush", "--command", &agx(&lab, "action watch a"), "typescript"]);
+    terminal.env("TERM", "dumb").stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut terminal = terminal.spawn().unwrap();
+    eventually("agx says why nothing runs", || {
+        let shown = std::fs::read(lab.path().join("typescript")).unwrap_or_default();
+        String::from_utf8_lossy(&shown).contains("there is no worker").then_some(())
+    });
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+}
+
 /// `agx top` on a terminal of 24 lines, which `script` copies into the file `typescript`.
 struct TopProcess<'l> {
     lab: &'l Lab,

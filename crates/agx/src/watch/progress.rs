@@ -96,7 +96,9 @@ impl ProgressLine {
     pub(crate) fn new(output: OutputFormat) -> Self {
         let style = ProgressStyle::with_template("{bar:24} {msg}").expect("the template is well formed");
         let bar = (OutputFormat::is_stderr_a_terminal() && !output.is_json)
-            .then(|| ProgressBar::new(0).with_style(style));
+            .then(|| ProgressBar::new(0).with_style(style))
+            // A bar on a terminal without cursor movements would hide all that agx says.
+            .filter(|bar| !bar.is_hidden());
         let now = Instant::now();
         Self {
             bar,
