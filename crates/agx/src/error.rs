@@ -268,9 +268,13 @@ fn missing_object(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::ActionNotFound => Some("action"),
         ErrorKind::JobNotFound => Some("job"),
         ErrorKind::WorkerNotRegistered => Some("worker"),
+        ErrorKind::WorkflowNotFound => Some("workflow"),
         _ => None,
     }
 }
+
+/// Advice about a workflow that does not exist.
+pub(crate) const WORKFLOW_HELP: &str = "see the workflows with `agx workflow list`";
 
 fn advice(kind: ErrorKind) -> &'static str {
     match kind {
@@ -280,6 +284,9 @@ fn advice(kind: ErrorKind) -> &'static str {
         }
         ErrorKind::ActionNotFound => "see the actions with `agx history`",
         ErrorKind::JobNotFound => "see the jobs of an action with `agx job list ACTION_ID`",
+        ErrorKind::RetriesExceeded => "the job is dead: `agx job retry --force JOB_ID` retries it",
+        ErrorKind::JobNotFailed => "only failed jobs are retried, and with --force also dead and cancelled ones",
+        ErrorKind::WorkflowNotFound => WORKFLOW_HELP,
         ErrorKind::WorkerNotRegistered => "see the workers with `agx worker list`",
         ErrorKind::ActionExists => "choose another --id; an id stands for one plan and its inputs",
         ErrorKind::InvalidPlan => "fix the plan, and check it with `agx plan check FILE`",
@@ -335,5 +342,20 @@ mod tests {
         }
         assert!(!CliError::from(Error::from(ErrorKind::BrokenPipe)).is_of_an_output());
         assert!(!CliError::from(Error::from(ErrorKind::StorageFull)).is_of_an_output());
+    }
+
+    #[test]
+    fn refusal_has_the_advice_that_helps() {
+        let of = |reason: &str| CliError::from(ClientError::Rejected(reason.into()));
+        assert!(of("Max retries exceeded").help().unwrap().contains("`agx job retry --force JOB_ID`"));
+        assert!(of("Job not in failed status").help().unwrap().contains("--force"));
+        let workflow = of("Workflow not found: w");
+        assert_eq!(workflow.to_string(), "there is no workflow 'w'");
+        assert_eq!(workflow.help().unwrap(), "see the workflows with `agx workflow list`");
+        let fast = ClientError::Unreachable {
+            address: "a:1".into(),
+            reason: "Too many commands: max 100 a second".into(),
+        };
+        assert!(CliError::from(fast).help().unwrap().contains("--max-commands-per-second"));
     }
 }

@@ -36,6 +36,12 @@ pub enum ErrorKind {
     BudgetUsed,
     /// The job does not exist.
     JobNotFound,
+    /// The job is dead, and `JOB.RETRY` has no `FORCE`.
+    RetriesExceeded,
+    /// The job has no state from which it can be retried.
+    JobNotFailed,
+    /// The workflow does not exist.
+    WorkflowNotFound,
     /// The worker is not registered.
     WorkerNotRegistered,
     /// The worker did not send the output of a job in time.
@@ -76,7 +82,7 @@ pub enum ErrorKind {
 
 /// Beginnings of error lines. Of two beginnings where one begins with the other, the longer comes
 /// first.
-const PREFIXES: [(&str, ErrorKind); 32] = [
+const PREFIXES: [(&str, ErrorKind); 35] = [
     ("Plan already exists", ErrorKind::PlanExists),
     ("Plan not found", ErrorKind::PlanNotFound),
     ("Invalid plan schema", ErrorKind::InvalidPlan),
@@ -90,6 +96,9 @@ const PREFIXES: [(&str, ErrorKind); 32] = [
     ("Queue is full", ErrorKind::QueueFull),
     ("BUDGET", ErrorKind::BudgetUsed),
     ("Job not found", ErrorKind::JobNotFound),
+    ("Max retries exceeded", ErrorKind::RetriesExceeded),
+    ("Job not in failed status", ErrorKind::JobNotFailed),
+    ("Workflow not found", ErrorKind::WorkflowNotFound),
     ("Worker not registered", ErrorKind::WorkerNotRegistered),
     ("Output not available", ErrorKind::OutputNotAvailable),
     ("Stale attempt", ErrorKind::StaleAttempt),

@@ -10,7 +10,7 @@ use super::read;
 use crate::{
     connection_args::ConnectionArgs,
     documents::{WorkflowBegun, WorkflowRef},
-    error::{CliError, Result},
+    error::{CliError, Result, WORKFLOW_HELP},
     output::{OutputFormat, counted},
     util::printable::one_line,
 };
@@ -53,8 +53,7 @@ async fn submit(server: &ConnectionArgs, file: &Path, output: OutputFormat) -> R
 
 async fn status(server: &ConnectionArgs, workflow_id: &str, output: OutputFormat) -> Result<()> {
     let workflow = server.connect().await?.workflow(workflow_id).await?;
-    let help = "see the workflows with `agx workflow list`";
-    let workflow = workflow.ok_or_else(|| CliError::not_found("workflow", &workflow_id, help))?;
+    let workflow = workflow.ok_or_else(|| CliError::not_found("workflow", &workflow_id, WORKFLOW_HELP))?;
     output.show("workflow.status", &workflow, |workflow| text(workflow))
 }
 
