@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{
     labels::{Label, labels, parse_label},
-    overview::actions_text,
+    overview::list_text,
 };
 use crate::{
     connection_args::ConnectionArgs,
@@ -27,11 +27,9 @@ pub(super) async fn run(server: &ConnectionArgs, args: ListArgs, output: OutputF
     let wanted = labels(args.labels)?;
     let connection = server.connect().await?;
     let mut latest = actions_with(&connection, wanted.clone()).await?;
+    let found = latest.len();
     latest.truncate(args.most);
     let plans = descriptions(&connection, &latest).await?;
-    output.show("action.list", &latest, |latest| match latest.is_empty() {
-        true if wanted.is_empty() => "there are no actions yet".into(),
-        true => "no action has these labels".into(),
-        false => actions_text(latest, &plans),
-    })
+    let none = if wanted.is_empty() { "there are no actions yet" } else { "no action has these labels" };
+    output.show("action.list", &latest, |latest| list_text(latest, found, &plans, none))
 }

@@ -49,11 +49,26 @@ agx --help                                           # all commands";
 pub(crate) async fn history(server: &ConnectionArgs, most: usize, output: OutputFormat) -> Result<()> {
     let connection = server.connect().await?;
     let mut latest = actions(&connection).await?;
+    let found = latest.len();
     latest.truncate(most);
     let plans = descriptions(&connection, &latest).await?;
-    output.show("history", &latest, |latest| {
-        if latest.is_empty() { "there are no actions yet".into() } else { actions_text(latest, &plans) }
-    })
+    output.show("history", &latest, |latest| list_text(latest, found, &plans, "there are no actions yet"))
+}
+
+/// Returns a table of the `latest` ones of the `found` actions. `none` says that there is none.
+pub(super) fn list_text(
+    latest: &[ActionStatus],
+    found: usize,
+    plans: &BTreeMap<PlanId, String>,
+    none: &str,
+) -> String {
+    match found {
+        0 => none.into(),
+        found if latest.is_empty() => {
+            format!("-n is 0: {} not shown", counted(found as u64, "action is", "actions are"))
+        }
+        _ => actions_text(latest, plans),
+    }
 }
 
 /// Returns lines about the workers and the queues.
@@ -108,7 +123,7 @@ fn queues_text(stats: &QueueStats) -> String {
 }
 
 /// Returns a table of actions, with a column of labels if any action has one.
-pub(super) fn actions_text(actions: &[ActionStatus], plans: &BTreeMap<PlanId, String>) -> String {
+fn actions_text(actions: &[ActionStatus], plans: &BTreeMap<PlanId, String>) -> String {
     if actions.is_empty() {
         return "actions  none yet\n".into();
     }
@@ -139,4 +154,18 @@ pub(super) fn actions_text(actions: &[ActionStatus], plans: &BTreeMap<PlanId, St
     head.extend(has_labels.then_some("LABELS"));
     head.push("PLAN");
     table(&head, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::list_text;
+
+    #[test]
+    fn list_without_an_action_says_whether_there_is_one() {
+        let text = |found| list_text(&[], found, &BTreeMap::new(), "there are no actions yet");
+        assert_eq!(text(0), "there are no actions yet");
+        assert_eq!(text(3), "-n is 0: 3 actions are not shown");
+    }
 }
