@@ -84,7 +84,7 @@ impl<D: FnMut(&TopModel) -> io::Result<()>> Top<D> {
                 *connection = Some(open);
                 match self.model.screen {
                     Screen::Jobs(_) => self.model.update_jobs(jobs),
-                    Screen::Job(_) => self.model.job = jobs.into_iter().next(),
+                    Screen::Job(_) => self.model.update_job(jobs.into_iter().next()),
                     _ => {}
                 }
                 self.model.update(overview);

@@ -60,6 +60,8 @@ pub(super) struct TopModel {
     /// Action of `jobs`, its numbers of failed and dead jobs, and how many of these `jobs` had.
     listed: Option<(ActionId, (u64, u64), usize)>,
     pub(super) job: Option<JobStatus>,
+    /// Job that agq has no longer.
+    pub(super) removed_job: Option<JobId>,
     /// Jobs that ended in each second, the latest last.
     pub(super) rates: VecDeque<u64>,
     ended: Option<u64>,
@@ -215,6 +217,14 @@ impl TopModel {
     pub(super) fn update_jobs(&mut self, mut jobs: Vec<JobStatus>) {
         jobs.sort_by_key(|job| (!is_failed(job), job.index));
         self.keep_selection(|model| model.jobs = jobs);
+    }
+
+    /// Sets the job on its screen, or its absence.
+    pub(super) fn update_job(&mut self, job: Option<JobStatus>) {
+        if let Screen::Job(job_id) = &self.screen {
+            self.removed_job = job.is_none().then(|| job_id.clone());
+        }
+        self.job = job;
     }
 
     fn failed_ids(&self) -> Vec<JobId> {

@@ -24,6 +24,9 @@ use crate::{
     util::printable::{one_line, printable},
 };
 
+/// Text in place of a job that agq has no longer.
+const REMOVED: &str = "agq has removed this job (--keep-ended, --keep-ended-count of agq)";
+
 /// Draws the state on a screen of any size.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &TopModel) {
     let [head, rates, body, foot] =
@@ -206,7 +209,10 @@ fn jobs(frame: &mut Frame<'_>, at: Rect, model: &TopModel) {
 }
 
 fn job(frame: &mut Frame<'_>, at: Rect, model: &TopModel) {
-    let text = model.job.as_ref().map_or_else(|| "looking …".to_owned(), crate::remote::overview::job_text);
+    let is_removed =
+        matches!(&model.screen, Screen::Job(job_id) if model.removed_job.as_ref() == Some(job_id));
+    let absent = if is_removed { REMOVED } else { "looking …" };
+    let text = model.job.as_ref().map_or_else(|| absent.to_owned(), crate::remote::overview::job_text);
     let text = printable(&text);
     let style = model.job.as_ref().map_or_else(Style::new, |job| match job.status {
         Status::Failed | Status::Dead => colour("failed"),
@@ -297,6 +303,25 @@ mod tests {
             model.press(KeyPress::Letter(key));
             assert!(seen(&model, 100).contains("this key may not list workers and queues"), "{key}");
         }
+    }
+
+    #[test]
+    fn top_says_that_agq_has_removed_a_job() {
+        let mut model = TopModel::default();
+        model.update(overview(0));
+        model.press(KeyPress::Enter);
+        model.update_jobs(vec![job(0, "completed"), job(1, "completed")]);
+        model.press(KeyPress::Enter);
+        assert!(seen(&model, 100).contains("looking …"));
+        model.update_job(Some(job(0, "completed")));
+        assert!(seen(&model, 100).contains("job j0: completed"));
+        model.update_job(None);
+        assert!(seen(&model, 100).contains("agq has removed this job"));
+        model.press(KeyPress::Letter('1'));
+        model.press(KeyPress::Enter);
+        model.update_jobs(vec![job(1, "completed")]);
+        model.press(KeyPress::Enter);
+        assert!(seen(&model, 100).contains("looking …"), "it is another job");
     }
 
     #[test]
