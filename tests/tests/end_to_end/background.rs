@@ -196,8 +196,8 @@ fn one_pasted_line_makes_a_worker() {
 fn token_of(lab: &Lab, agq: &Agq, key: &str) -> String {
     let mut command = lab.command("agq");
     let file = lab.file("key", key);
-    // The key in the environment would replace that of the file.
-    command.env_remove("AGQ_SESSION_KEY").args(["token", "--agq", &agq.address(), "--session-key-file"]);
+    // The option wins over the session key, which `lab` sets in the environment.
+    command.args(["token", "--agq", &agq.address(), "--session-key-file"]);
     let line = Ran::from(command.arg(file).output().unwrap()).expect(0).out;
     line.trim().strip_prefix("agx join ").unwrap().to_owned()
 }

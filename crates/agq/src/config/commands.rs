@@ -5,11 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use agenix_client::{Address, KEY_HELP, Server, SessionKeyError, Tls, Token, session_key};
+use agenix_client::{Address, KEY_HELP, Server, SessionKeyError, Tls, Token, key_in, session_key};
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 
 use super::{BLOBS, default_data_dir};
 use crate::blobs::location::BlobLocation;
@@ -68,8 +68,9 @@ pub(crate) struct TokenArgs {
     /// Address of agq for the other machine: HOST:PORT, or rediss://HOST:PORT for TLS
     #[arg(long = "agq", alias = "address", value_name = "ADDRESS")]
     address: String,
-    /// File with the key for the other machine [default: AGQ_SESSION_KEY]
-    #[arg(long, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
+    /// File with the key for the other machine, which wins over AGQ_SESSION_KEY [default:
+    /// AGQ_SESSION_KEY, or the file that AGQ_SESSION_KEY_FILE names]
+    #[arg(long, value_name = "FILE")]
     session_key_file: Option<PathBuf>,
     /// CA of agq's certificate, PEM; needed unless the system trusts it
     #[arg(long, value_name = "FILE")]
@@ -81,8 +82,8 @@ impl TokenArgs {
     /// for an address without TLS.
     pub(crate) fn token(&self) -> anyhow::Result<Token> {
         let addresses = Address::parse_all(&self.address).map_err(anyhow::Error::msg)?;
-        let key =
-            session_key(self.session_key_file.as_deref()).map_err(|error| anyhow!("{error}: {KEY_HELP}"))?;
+        let key = self.session_key_file.as_deref().map_or_else(default_key, key_in);
+        let key = key.map_err(|error| anyhow!("{error}: {KEY_HELP}"))?;
         if key.expose_secret().starts_with("sha256:") {
             bail!(
                 "this is the hash of a key, which cannot log in: give the key itself with --session-key-file"
@@ -97,6 +98,13 @@ impl TokenArgs {
         }
         Ok(Token { agq: self.address.clone(), key, ca })
     }
+}
+
+/// Returns the key for a token without `--session-key-file`: from `AGQ_SESSION_KEY`, otherwise from
+/// the file that `AGQ_SESSION_KEY_FILE` names. An empty variable counts as unset.
+fn default_key() -> Result<SecretString, SessionKeyError> {
+    let file = std::env::var_os("AGQ_SESSION_KEY_FILE").filter(|file| !file.is_empty());
+    session_key(file.as_deref().map(Path::new))
 }
 
 #[derive(Debug, Args)]
