@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use agenix_client::{Address, KEY_HELP, Server, SessionKeyError, Tls, session_key};
+use agenix_client::{Address, KEY_HELP, Server, SessionKeyError, Tls, is_key_in_variable, session_key};
 use agenix_protocol::{
     documents::{PROGRAM_PATHS, Quantities, WorkerRegistration, secret_of_tag},
     ids::{QueueName, WorkerId},
@@ -13,6 +13,7 @@ use anyhow::{anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use serde_json::{Map, Value};
+use tracing::warn;
 
 use crate::resources::{DeclaredResource, ResourceList, parse_all};
 
@@ -62,7 +63,7 @@ pub(crate) struct Config {
     /// reached
     #[arg(long, env = "AGQ_ADDR", value_name = "ADDRESS", default_value = "127.0.0.1:6380")]
     agq: String,
-    /// File with the session key
+    /// File with the session key; AGQ_SESSION_KEY wins over it
     #[arg(long, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
     session_key_file: Option<PathBuf>,
     /// CA of agq's certificate, PEM [default: those of the system]
@@ -193,6 +194,9 @@ fn queue(text: &str) -> Result<QueueName, String> {
 
 impl Config {
     pub(crate) fn server(&self) -> anyhow::Result<Server> {
+        if let Some(file) = self.session_key_file.as_ref().filter(|_| is_key_in_variable()) {
+            warn!("AGQ_SESSION_KEY is set, so the key in {} is not used", file.display());
+        }
         let key = match session_key(self.session_key_file.as_deref()) {
             Ok(key) => Some(key),
             // The certificate may identify the worker instead of a key.

@@ -22,11 +22,21 @@ pub const KEY_HELP: &str = "set AGQ_SESSION_KEY or --session-key-file to the key
 
 /// Returns the key in `AGQ_SESSION_KEY` or `file`; an error if both lack or it is unreadable.
 pub fn session_key(file: Option<&Path>) -> Result<SecretString, SessionKeyError> {
-    match std::env::var("AGQ_SESSION_KEY") {
-        Ok(key) if !key.trim().is_empty() => return Ok(key.trim().into()),
-        _ => {}
+    match key_in_variable() {
+        Some(key) => Ok(key),
+        None => key_in(file.ok_or(SessionKeyError::Missing)?),
     }
-    key_in(file.ok_or(SessionKeyError::Missing)?)
+}
+
+/// Returns true if `AGQ_SESSION_KEY` has a key, so that [`session_key`] reads no file.
+#[must_use]
+pub fn is_key_in_variable() -> bool {
+    key_in_variable().is_some()
+}
+
+fn key_in_variable() -> Option<SecretString> {
+    let key = std::env::var("AGQ_SESSION_KEY").ok()?;
+    (!key.trim().is_empty()).then(|| key.trim().into())
 }
 
 /// Reads the session key in `file`, without white space around it.

@@ -45,7 +45,7 @@ pub use backoff::Backoff;
 pub use connection::{Connection, Server, choose_cryptography};
 pub use directives::{DirectiveMessage, DirectiveSubscription};
 pub use error::ClientError;
-pub use key::{KEY_HELP, SessionKeyError, key_in, session_key};
+pub use key::{KEY_HELP, SessionKeyError, is_key_in_variable, key_in, session_key};
 pub use schedules::{SavedSchedule, SubmittedWorkflow};
 pub use tls::{TlsDefect, TlsDefectKind, tls_defect};
 pub use token::Token;

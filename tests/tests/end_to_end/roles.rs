@@ -284,3 +284,13 @@ fn doctor_shows_all_findings_with_every_kind_of_key_and_without_one() {
         "{without}"
     );
 }
+
+#[test]
+fn worker_says_that_it_does_not_use_its_key_file() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let file = lab.file("worker.key", &"w".repeat(64)).display().to_string();
+    let agw = lab.agw(&agq, "w1", &["--session-key-file", &file]);
+    let expected = format!("AGQ_SESSION_KEY is set, so the key in {file} is not used");
+    assert!(agw.log().contains(&expected), "{}", agw.log());
+}
