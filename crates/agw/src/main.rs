@@ -40,6 +40,7 @@ mod exec;
 mod jobs;
 mod report;
 mod resources;
+mod runtime;
 mod sandbox_check;
 mod stats;
 mod subcommands;
@@ -64,7 +65,7 @@ use agenix_protocol::{
 };
 use agenix_sandbox::supervisor;
 use anyhow::{anyhow, bail};
-use tokio::{runtime::Runtime, sync::Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::{
     config::{Cli, Config, PROVENANCE_KEY},
@@ -74,7 +75,7 @@ use crate::{
         inherited_limit,
         input_space::UnwrittenInputs,
         memory_bound::MemoryBounds,
-        open_file_limit::OpenFileLimit,
+        open_file_limit::{OpenFileLimit, open_files},
         output_quota::Quota,
         programs::OfferedPrograms,
         provenance::ProvenanceSigner,
@@ -91,8 +92,7 @@ use crate::{
     resources::{MachineResources, Offer},
     stats::HostStats,
     worker::{
-        WorkerEnd, WorkerLoop, capabilities::CapabilitySearch, lifecycle::Lifecycle, signals,
-        signals::Signals,
+        WorkerEnd, WorkerLoop, capabilities::CapabilitySearch, lifecycle::Lifecycle, signals::Signals,
     },
 };
 
@@ -103,8 +103,6 @@ const REFUSED: u8 = 3;
 const UNFINISHED: u8 = 4;
 /// Maximum wait at the end for threads that hang in a system call.
 const LAST_WAIT: Duration = Duration::from_secs(5);
-/// Idle time after which tokio ends a blocking thread: long enough to keep the thread for ever.
-const KEPT_FOR: Duration = Duration::from_secs(1 << 32);
 
 fn main() -> ExitCode {
     if supervisor::is_requested(std::env::args_os()) {
@@ -197,14 +195,13 @@ impl ExitFailure {
 }
 
 fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
+    let open_files = open_files();
+    let (runtime, hangups) = runtime::build().map_err(|error| few_threads(&error))?;
     let Prepared { server, registration, context, search, open_file_limit, offer } =
-        prepare(config).map_err(ExitFailure::Usage)?;
+        prepare(config, open_files).map_err(ExitFailure::Usage)?;
     let (sandboxes, admission) = (context.sandboxes.clone(), Arc::clone(&context.admission));
     let host_stats = HostStats::new(config.spool_dir()).map_err(|error| ExitFailure::System(error.into()))?;
     let host_stats = Arc::new(host_stats);
-    // One thread for the protocol: with several threads, each message would wake another one.
-    let runtime = runtime().map_err(|error| few_threads(&error))?;
-    runtime.block_on(async { signals::survive_file_size_limit() }).map_err(|error| few_threads(&error))?;
     inherited_limit::begin();
     subreaper::begin();
     terminal::give_up();
@@ -213,7 +210,7 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
         let pool = JobPool::new(context, (open_file_limit, &offer), config.prefetch, threads.handles());
         tokio::spawn(stray_sweep::watch());
         tokio::spawn(task_watcher::keep_running());
-        let signals = Signals::listen(config.end_with_stdin).map_err(|error| few_threads(&error))?;
+        let signals = Signals::listen(config.end_with_stdin, hangups).map_err(|error| few_threads(&error))?;
         let lifecycle = Lifecycle::new(signals, (search, admission), Duration::from_secs(config.grace));
         let queues = config.queues.clone();
         let worker = WorkerLoop {
@@ -244,18 +241,6 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
     ended
 }
 
-/// Builds the runtime and its blocking thread now: tokio panics if the system refuses the thread
-/// later.
-fn runtime() -> std::io::Result<Runtime> {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.enable_all().thread_keep_alive(KEPT_FOR).build()?;
-    // The standard library returns an error if the system refuses a thread; tokio panics.
-    let tried = std::thread::Builder::new().spawn(|| ())?;
-    drop(tried.join());
-    drop(runtime.spawn_blocking(|| ()));
-    Ok(runtime)
-}
-
 fn few_threads(error: &std::io::Error) -> ExitFailure {
     ExitFailure::System(anyhow!(
         "the system refused threads or files that the worker needs: {error}; check `ulimit -u` and `ulimit -n`"
@@ -272,7 +257,7 @@ struct Prepared {
 }
 
 /// Checks the settings and prepares the worker, before anything is started.
-fn prepare(config: &Config) -> anyhow::Result<Prepared> {
+fn prepare(config: &Config, open_files: u64) -> anyhow::Result<Prepared> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let programs = OfferedPrograms::find(&path, config.tools.as_deref()).with_paths(config.has_paths());
     if programs.len() == 0 {
@@ -286,7 +271,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     spool.file().map_err(|error| anyhow!("{error}; choose another --spool-dir"))?;
     let mut registration = config.registration(tools, units)?;
     let open_file_limit =
-        OpenFileLimit::claim(registration.max_concurrent_jobs).map_err(anyhow::Error::msg)?;
+        OpenFileLimit::claim(registration.max_concurrent_jobs, open_files).map_err(anyhow::Error::msg)?;
     registration.max_concurrent_jobs = open_file_limit.slots;
     let file = ConfigFile::read(config.config.as_deref())?;
     let policy = file.policy(config.policy.as_deref())?;

@@ -1,9 +1,18 @@
-//! Signals to a worker, and the descriptions of its agentic units.
+//! Signals to a worker, SIGHUP to a program that starts, and the descriptions of agentic units.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
 
 use e2e::{Agq, Agw, Lab, eventually};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    fs::OFlags,
+    process::{Pid, Signal, kill_process},
+};
 
 use crate::support::{RawConnection, action, ended, only_job, plan};
 
@@ -120,4 +129,60 @@ fn agentic_unit_is_found_by_what_it_says_of_itself() {
     assert_eq!((found["name"].as_str(), found["workers"][0].as_str()), (Some("agx-ocr"), Some("w1")));
     assert_eq!(found["description"], "Reads text from scanned images.");
     assert_eq!(raw.ask("CAPABILITY.SEARCH weather"), "*0");
+}
+
+/// Makes a FIFO in the lab. A program that opens the FIFO for reading waits for a writer.
+fn fifo(lab: &Lab, name: &str) -> PathBuf {
+    let path = lab.path().join(name);
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    path
+}
+
+/// Sends SIGHUP to a program that reads the FIFO `path` during its start, and lets the program read
+/// `text`. Then `path` is a file with this text.
+fn hang_up_while_it_starts(program: &Child, lab: &Lab, path: &Path, text: &str) {
+    let mut nonblocking = File::options();
+    nonblocking.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    let mut writer = eventually("the program reads the FIFO", || nonblocking.open(path).ok());
+    signal(program.id(), Signal::HUP);
+    fs::rename(lab.file("next", text), path).unwrap();
+    writer.write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn agq_that_is_hung_up_while_it_starts_reloads_after_the_start() {
+    let lab = Lab::on_files();
+    let policy = fifo(&lab, "policy.toml");
+    let log = lab.path().join("agq.log");
+    let mut command = lab.command("agq");
+    command.args(["--port", "0", "--http", "off", "--data-dir", "data", "--policy", "policy.toml"]);
+    command.arg("--end-with-stdin").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut agq = command.stderr(File::create(&log).unwrap()).spawn().unwrap();
+    hang_up_while_it_starts(&agq, &lab, &policy, "version = 1");
+    let mut line = String::new();
+    BufReader::new(agq.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("listens on"), "{line}{}", fs::read_to_string(&log).unwrap());
+    eventually("the reload", || {
+        fs::read_to_string(&log).unwrap().contains("SIGHUP, policy: read again").then_some(())
+    });
+    drop(agq.stdin.take());
+    assert!(agq.wait().unwrap().success());
+}
+
+#[test]
+fn worker_that_is_hung_up_while_it_starts_registers() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let config = fifo(&lab, "agw.toml");
+    let log = lab.path().join("w1.log");
+    let mut command = lab.command("agw");
+    command.env("AGQ_ADDR", agq.address()).args(["--worker-id", "w1", "--config", "agw.toml"]);
+    command.arg("--end-with-stdin").stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut agw = command.stderr(File::create(&log).unwrap()).spawn().unwrap();
+    hang_up_while_it_starts(&agw, &lab, &config, "");
+    for words in ["is registered", "searching PATH again"] {
+        eventually(words, || fs::read_to_string(&log).unwrap().contains(words).then_some(()));
+    }
+    drop(agw.stdin.take());
+    agw.wait().unwrap();
 }

@@ -23,9 +23,9 @@ pub(crate) struct Reload {
 }
 
 impl Reload {
-    /// Returns only when the terminal of agq is gone, because that sends SIGHUP as well.
-    pub(crate) async fn run(&self, mut hangups: Signal) {
-        let was_on_terminal = stdin().is_terminal();
+    /// Reloads on each of `hangups`. Returns only when the terminal on which agq was started is
+    /// gone, because that sends SIGHUP as well.
+    pub(crate) async fn run(&self, mut hangups: Signal, was_on_terminal: bool) {
         while hangups.recv().await.is_some() {
             if was_on_terminal && !stdin().is_terminal() {
                 return;

@@ -1,6 +1,10 @@
 //! Runs the server: listeners and background tasks, until a signal or a failure stops it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io::{IsTerminal, stdin},
+    sync::Arc,
+    time::Duration,
+};
 
 use agenix_cli::check_threads;
 use anyhow::{Context, bail};
@@ -51,13 +55,14 @@ fn threads() -> usize {
 
 async fn run(config: ServerConfig) -> anyhow::Result<()> {
     let _too_large = ignore_file_size_signal()?;
+    // From here on SIGHUP does not end agq. One that arrives during the start is a reload after it.
+    let hangups = signal(SignalKind::hangup())?;
+    let was_on_terminal = stdin().is_terminal();
     let (app, tasks) = open_store::open(&config).await?;
     service::workers::recover_after_restart(&app).await?;
     service::budgets::set_all(&app, config.keys.budgets().clone()).await?;
     app.shares.set_keys(config.keys.shares());
     let listeners = Listeners::open(&config.listen).await?;
-    // From here on SIGHUP does not end agq.
-    let hangups = signal(SignalKind::hangup())?;
     let http = match config.listen.http {
         Some(address) => Some(listeners.for_http(address).await?),
         None => None,
@@ -86,7 +91,7 @@ async fn run(config: ServerConfig) -> anyhow::Result<()> {
     let server = async { while servers.join_next().await.is_some() {} };
     let signal = tokio::select! {
         signal = next_signal() => signal?,
-        () = reload.run(hangups) => "SIGHUP: the terminal is gone",
+        () = reload.run(hangups, was_on_terminal) => "SIGHUP: the terminal is gone",
         () = stdin => "stdin has ended: the parent process is gone",
         reason = ended(&mut background) => bail!(
             "a background task of agq has ended ({reason}), so agq stops: start it again, everything acknowledged is on disk"

@@ -37,10 +37,9 @@ pub(crate) struct OpenFileLimit {
 }
 
 impl OpenFileLimit {
-    /// Raises the limit for `slots` slots. Returns an error, for the user, if the limit is too low
-    /// for one job.
-    pub(crate) fn claim(slots: u32) -> Result<Self, String> {
-        let open = open_files();
+    /// Raises the limit for `slots` slots of a worker that was started with `open` files. Returns an
+    /// error, for the user, if the limit is too low for one job.
+    pub(crate) fn claim(slots: u32, open: u64) -> Result<Self, String> {
         let limit = raised(needed(slots, open));
         let Some(open_file_limit) = allowed(slots, limit, open) else {
             let least = open + OWN_FILES + FILES_PER_SPAWN_THREAD + FILES_A_JOB;
@@ -125,7 +124,7 @@ pub(crate) fn restore(task: Pid) {
 pub(crate) fn restore(_task: Pid) {}
 
 /// Returns the number of files that are open now: the standard streams and inherited descriptors.
-fn open_files() -> u64 {
+pub(crate) fn open_files() -> u64 {
     let listed = std::fs::read_dir("/dev/fd").map(Iterator::count).unwrap_or(3);
     // The count includes the descriptor of the directory `/dev/fd` itself.
     u64::try_from(listed.saturating_sub(1)).unwrap_or(u64::MAX)

@@ -34,9 +34,10 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers, which replace the default actions of the signals. With `with_stdin`,
-    /// the end of stdin forces the end too, because the process that started the worker has exited.
-    pub(crate) fn listen(with_stdin: bool) -> std::io::Result<Self> {
+    /// Installs the handlers, which replace the default actions of the signals. `hangup` has that of
+    /// SIGHUP. With `with_stdin`, the end of stdin forces the end too, because the process that
+    /// started the worker has exited.
+    pub(crate) fn listen(with_stdin: bool, hangup: Signal) -> std::io::Result<Self> {
         let (tell, orphaned) = watch::channel(false);
         if with_stdin {
             let listen = move || {
@@ -51,7 +52,7 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             pause: signal(SignalKind::from_raw(Number::TSTP.as_raw()))?,
             resume: signal(SignalKind::from_raw(Number::CONT.as_raw()))?,
-            hangup: signal(SignalKind::hangup())?,
+            hangup,
             is_draining: false,
         })
     }
@@ -73,12 +74,14 @@ impl Signals {
     }
 }
 
-/// Makes a write beyond the file size limit (`ulimit -f`) fail with an error, instead of ending the
-/// worker. The error then fails only the job whose file is written. The signal has a handler,
-/// because tasks would inherit an ignored signal. The caller is in a runtime.
-pub(crate) fn survive_file_size_limit() -> std::io::Result<()> {
-    // The handler stays when the value is dropped.
-    signal(SignalKind::from_raw(Number::XFSZ.as_raw())).map(drop)
+/// Makes the worker survive two signals from its start on, and returns the stream of SIGHUP, which
+/// also has a SIGHUP during the start. A write beyond the file size limit (`ulimit -f`) fails with
+/// an error, which then fails only the job whose file is written; its signal has a handler, because
+/// tasks would inherit an ignored signal. The caller is in a runtime.
+pub(crate) fn survive_start() -> std::io::Result<Signal> {
+    // This handler stays when the value is dropped.
+    drop(signal(SignalKind::from_raw(Number::XFSZ.as_raw()))?);
+    signal(SignalKind::hangup())
 }
 
 /// Waits for the end of stdin, or for ever if the worker does not watch stdin.
