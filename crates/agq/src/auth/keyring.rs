@@ -156,8 +156,8 @@ impl SessionKeys {
         Ok(())
     }
 
-    /// Sets the budget of the client or agent with a name.
-    pub(crate) fn add_budget(&mut self, name: &str, budget: Budget) {
+    /// Sets the budget of the client or agent with a name, or that it has none.
+    pub(crate) fn set_budget(&mut self, name: &str, budget: Option<Budget>) {
         self.1.insert(name.to_owned(), budget);
     }
 

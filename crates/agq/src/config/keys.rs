@@ -48,9 +48,7 @@ impl KeySource {
         }
         for (name, client) in &file.clients {
             keys.add(Role::Client, name, client.key.expose_secret())?;
-            if let Some(budget) = client.budget {
-                keys.add_budget(name, budget);
-            }
+            keys.set_budget(name, client.budget);
             keys.set_shares(Role::Client, name, client.shares.clone());
         }
         for (role, table) in [(Role::Admin, &file.admins), (Role::Worker, &file.workers)] {
@@ -60,9 +58,7 @@ impl KeySource {
         }
         for (name, agent) in &file.agents {
             keys.add_agent(name, agent.key.expose_secret(), agent.terms.clone())?;
-            if let Some(budget) = agent.budget {
-                keys.add_budget(name, budget);
-            }
+            keys.set_budget(name, agent.budget);
             keys.set_shares(Role::Agent, name, agent.shares.clone());
         }
         Ok(keys)

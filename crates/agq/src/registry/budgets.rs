@@ -7,18 +7,19 @@ use std::{
 
 use agenix_rules::budget::Budget;
 
-/// Terms of budgets by the name of their key.
-pub(crate) type BudgetTerms = BTreeMap<String, Budget>;
+/// Terms of budgets by the name of their key; `None` for a key that has none.
+pub(crate) type BudgetTerms = BTreeMap<String, Option<Budget>>;
 
 #[derive(Default)]
 pub(crate) struct Budgets(RwLock<BudgetTerms>);
 
 impl Budgets {
     pub(crate) fn of(&self, name: &str) -> Option<Budget> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(name).copied()
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(name).copied().flatten()
     }
 
-    pub(crate) fn replace(&self, terms: BudgetTerms) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = terms;
+    /// Sets the terms of some keys. All other keys keep theirs.
+    pub(crate) fn set(&self, terms: BudgetTerms) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).extend(terms);
     }
 }

@@ -1,5 +1,7 @@
 //! Budgets of named keys: the terms of the config file, charges of submissions, and the use.
 
+use std::collections::BTreeMap;
+
 use agenix_protocol::{
     documents::{AmountStatus, BudgetStatus, Plan, to_json},
     time::Timestamp,
@@ -19,16 +21,26 @@ use crate::{
     store::{DocumentChange, DocumentKind, RuleResult, StoreError},
 };
 
-/// Sets the budgets of the config file, also those of stored jobs. A budget that the config file no
-/// longer has bounds nothing.
-pub(crate) async fn set_all(app: &AppState, terms: BudgetTerms) -> Result<()> {
-    let mut changes = terms.clone();
+/// Sets the budgets of the keys in the config file, also those of stored jobs. A listed key without
+/// a budget is unbounded. A key that is not listed any more keeps its stored budget, so that its
+/// waiting jobs and its schedules get no more than they had.
+pub(crate) async fn set_all(app: &AppState, mut terms: BudgetTerms) -> Result<()> {
+    let mut changes: BTreeMap<String, Budget> =
+        terms.iter().filter_map(|(name, budget)| Some((name.clone(), (*budget)?))).collect();
     for (name, json) in app.store.documents(DocumentKind::Budget).await? {
         let usage: Usage = lookup::parse("budget of", &name, &json)?;
         let unbounded = Budget { per_hours: usage.budget.per_hours, ..Budget::default() };
-        changes.entry(name).or_insert(unbounded);
+        match terms.get(&name).copied() {
+            Some(None) => {
+                changes.insert(name, unbounded);
+            }
+            None if usage.budget != unbounded => {
+                terms.insert(name, Some(usage.budget));
+            }
+            None | Some(Some(_)) => {}
+        }
     }
-    app.budgets.replace(terms);
+    app.budgets.set(terms);
     for (name, budget) in changes {
         let rule = move |known: Option<&str>| Ok(under(known, budget));
         app.store.update_document(DocumentKind::Budget, &name, Box::new(rule)).await??;
@@ -146,4 +158,56 @@ pub(crate) async fn reason(app: &AppState, budget: &JobBudget, now: Timestamp) -
     let usage: Usage = lookup::parse("budget of", name, &json)?;
     let refused = usage.check_start(&budget.bound, now).err();
     Ok(refused.map(|exhausted| format!("The budget of '{name}' is {exhausted}.")))
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::to_json;
+    use agenix_rules::budget::{Budget, Usage};
+
+    use super::{set_all, statuses};
+    use crate::{
+        app::AppState,
+        registry::budgets::BudgetTerms,
+        startup::services::without_tasks,
+        store::{DocumentChange, DocumentKind},
+    };
+
+    const BUDGET: Budget = Budget {
+        per_hours: 24,
+        jobs: None,
+        plans: None,
+        running: Some(1),
+        cpu_secs: None,
+        output_bytes: None,
+    };
+
+    /// Returns the bound of running jobs of each stored budget, which holds for claims.
+    async fn running(app: &AppState) -> Vec<Option<u64>> {
+        statuses(app).await.unwrap().into_iter().map(|status| status.running.limit).collect()
+    }
+
+    #[tokio::test]
+    async fn key_keeps_its_budget_until_it_is_listed_without_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        let listed = |budget: Option<Budget>| BudgetTerms::from([("alice".to_owned(), budget)]);
+        set_all(&app, listed(Some(BUDGET))).await.unwrap();
+        set_all(&app, BudgetTerms::default()).await.unwrap();
+        assert_eq!((app.budgets.of("alice"), running(&app).await), (Some(BUDGET), vec![Some(1)]));
+        set_all(&app, listed(None)).await.unwrap();
+        assert_eq!((app.budgets.of("alice"), running(&app).await), (None, vec![None]));
+        set_all(&app, BudgetTerms::default()).await.unwrap();
+        assert_eq!((app.budgets.of("alice"), running(&app).await), (None, vec![None]));
+    }
+
+    #[tokio::test]
+    async fn key_that_is_not_listed_at_a_start_has_its_stored_budget() {
+        let dir = tempfile::tempdir().unwrap();
+        let app = without_tasks(dir.path(), |_| {});
+        let stored = |_: Option<&str>| Ok(DocumentChange::Put(to_json(&Usage::default().under(BUDGET))));
+        app.store.update_document(DocumentKind::Budget, "gone", Box::new(stored)).await.unwrap().unwrap();
+        set_all(&app, BudgetTerms::default()).await.unwrap();
+        assert_eq!((app.budgets.of("gone"), running(&app).await), (Some(BUDGET), vec![Some(1)]));
+    }
 }

@@ -9,7 +9,6 @@ use agenix_rules::{
 };
 
 use crate::{
-    registry::budgets::BudgetTerms,
     resp::outcome::CommandOutcome,
     service::budgets,
     simulation::{
@@ -33,7 +32,7 @@ impl World {
         let Some(process) = &mut self.process else { return Ok(()) };
         let app = Arc::clone(&process.app);
         process.spawn(IGNORED, async move {
-            let _failing = budgets::set_all(&app, BudgetTerms::default()).await;
+            let _failing = budgets::set_all(&app, [(NAME.to_owned(), None)].into()).await;
             CommandOutcome::plain(Reply::Nil)
         });
         self.write_all()

@@ -25,7 +25,7 @@ pub(super) fn terms(seed: u64) -> BudgetTerms {
         cpu_secs: Some(60 + seed / 8 % 100),
         output_bytes: Some(5_000),
     };
-    if seed % 8 == 3 { [(NAME.to_owned(), budget)].into() } else { BudgetTerms::default() }
+    if seed % 8 == 3 { [(NAME.to_owned(), Some(budget))].into() } else { BudgetTerms::default() }
 }
 
 /// Returns the connection of the user.

@@ -70,7 +70,7 @@ impl World {
         ClaimConditions {
             has_sandboxes: self.ledger.has_sandboxes,
             unwanted_plans: &self.ledger.unwanted_plans,
-            budget: self.budgets.get(budgets::NAME).copied(),
+            budget: self.budgets.get(budgets::NAME).copied().flatten(),
             timeout_ms: self.settings.job_timeout_ms,
         }
     }

@@ -249,7 +249,7 @@ impl World {
             }
         };
         self.blobs.repair();
-        process.app.budgets.replace(self.budgets.clone());
+        process.app.budgets.set(self.budgets.clone());
         self.process = Some(process);
         self.counts.restarts += 1;
         self.tell(|| "agq has started".into());

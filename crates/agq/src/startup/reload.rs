@@ -69,7 +69,7 @@ impl Reload {
         let keys = self.key_source.read()?;
         let terms = keys.budgets().clone();
         self.app.shares.set_keys(keys.shares());
-        self.app.budgets.replace(terms.clone());
+        self.app.budgets.set(terms.clone());
         self.keyring.replace(keys);
         Ok(terms)
     }

@@ -47,7 +47,7 @@ async fn run(app: &Arc<AppState>, identity: Identity, words: &[&str]) -> Reply {
 /// Stores records of each kind, and a budget.
 async fn store_records(app: &Arc<AppState>) {
     let budget = Budget { per_hours: 24, jobs: Some(5), ..Budget::default() };
-    budgets::set_all(app, BTreeMap::from([(format!("{MARK}-client"), budget)])).await.unwrap();
+    budgets::set_all(app, BTreeMap::from([(format!("{MARK}-client"), Some(budget))])).await.unwrap();
     let bound = r#"{"plan_id":"marked-bound","max_running":1,"tasks":[{"task_number":1,"command":"true"}]}"#;
     let plan = r#"{"plan_id":"marked-plan","tasks":[{"task_number":1,"command":"true"}]}"#;
     let keyed = r#"{"action_id":"marked-keyed","plan_id":"marked-plan","inputs":[{"user":"marked-user"}],"concurrency":{"key":"user:{{input.user}}"}}"#;
