@@ -4,7 +4,8 @@
 //! Only hashes are kept. This module does no I/O.
 
 use std::{
-    fmt,
+    collections::BTreeSet,
+    fmt, mem,
     sync::{Arc, PoisonError, RwLock},
 };
 
@@ -178,6 +179,15 @@ impl SessionKeys {
         self.0.iter().any(|(_, identity)| identity.role == Role::Admin)
     }
 
+    /// Returns the numbers of keys of each role, for the log.
+    pub(crate) fn numbers(&self) -> String {
+        let number = |role: Role| {
+            let count = self.0.iter().filter(|(_, identity)| identity.role == role).count();
+            format!("{count} {role}{}", if count == 1 { "" } else { "s" })
+        };
+        [Role::Admin, Role::Client, Role::Worker, Role::Agent].map(number).join(", ")
+    }
+
     fn push(&mut self, hash: KeyHash, identity: Identity, place: &str) -> anyhow::Result<()> {
         let duplicate = self.0.iter().find(|(other, _)| hash.matches(other).into());
         if let Some((_, Identity { role, name, .. })) = duplicate {
@@ -224,9 +234,13 @@ impl Keyring {
         names.iter().find_map(named).map(|(_, identity)| identity.clone())
     }
 
-    /// Connections that are logged in keep their identity.
-    pub(crate) fn replace(&self, keys: SessionKeys) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = keys;
+    /// Replaces all keys, and returns role and name of those that have none any more. Connections
+    /// that are logged in keep their identity.
+    pub(crate) fn replace(&self, keys: SessionKeys) -> Vec<String> {
+        let holder = |(_, identity): &(KeyHash, Identity)| format!("{} {}", identity.role, identity.name);
+        let listed: BTreeSet<String> = keys.0.iter().map(holder).collect();
+        let old = mem::replace(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner), keys);
+        old.0.iter().map(holder).filter(|holder| !listed.contains(holder)).collect()
     }
 }
 
@@ -340,11 +354,14 @@ mod tests {
     }
 
     #[test]
-    fn replace_replaces_all_keys() {
-        let keyring = Keyring::new(keys());
+    fn replace_replaces_all_keys_and_names_those_that_are_gone() {
+        let keys = keys();
+        assert_eq!(keys.numbers(), "2 admins, 1 client, 2 workers, 1 agent");
+        let keyring = Keyring::new(keys);
         let mut others = SessionKeys::default();
         others.add(Role::Worker, "w1", &key("n")).unwrap();
-        keyring.replace(others);
+        let gone = keyring.replace(others);
+        assert_eq!(gone, ["admin admin", "worker w2", "client alice", "admin root", "agent claude-1"]);
         assert_eq!(keyring.identify(key("w").as_bytes()), None);
         assert_eq!(keyring.identify(key("n").as_bytes()), identity(Role::Worker, "w1"));
     }

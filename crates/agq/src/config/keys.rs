@@ -27,6 +27,12 @@ impl KeySource {
         Self { config, key_file, variable: variable.map(Into::into), random: None }
     }
 
+    /// Returns the source of the keys of the config file `config` alone.
+    #[cfg(test)]
+    pub(crate) fn of_config(config: &std::path::Path) -> Self {
+        Self { config: Some(config.to_owned()), key_file: None, variable: None, random: None }
+    }
+
     /// Keeps the generated key among the keys of every later read.
     pub(super) fn set_generated(&mut self, random: KeyHash) {
         self.random = Some(random);
@@ -75,17 +81,11 @@ impl KeySource {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::KeySource;
     use crate::auth::{
         keyring::{Keyring, Role},
         session_key::KeyHash,
     };
-
-    fn source(config: &Path) -> KeySource {
-        KeySource { config: Some(config.to_owned()), key_file: None, variable: None, random: None }
-    }
 
     #[test]
     fn key_source_reads_tables_and_reloads_them() {
@@ -98,7 +98,7 @@ mod tests {
             std::fs::write(&config, text).unwrap();
         };
         write(&"1".repeat(32));
-        let source = source(&config);
+        let source = KeySource::of_config(&config);
         let keyring = Keyring::new(source.read().unwrap());
         assert_eq!(keyring.identify("s".repeat(64).as_bytes()).unwrap().role, Role::Admin);
         assert_eq!(&*keyring.identify("1".repeat(32).as_bytes()).unwrap().name, "w1");
@@ -116,7 +116,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("agq.toml");
         std::fs::write(&config, "session-key-file = '/nowhere/key'\n").unwrap();
-        let mut source = source(&config);
+        let mut source = KeySource::of_config(&config);
         source.variable = Some("v".repeat(32).into());
         source.set_generated(KeyHash::of(b"random"));
         let keyring = Keyring::new(source.read().unwrap());

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use anyhow::ensure;
 use tokio::signal::unix::Signal;
 use tracing::{error, info};
 
@@ -37,9 +38,12 @@ impl Reload {
 
     async fn once(&self) {
         let replaced = self.replace_keys();
-        let terms = replaced.as_ref().ok().cloned();
-        let meaning = "read again; connections stay open, new logins need a key that is listed now";
-        report("keys", meaning, replaced.map(drop));
+        let (terms, change) = replaced.as_ref().ok().cloned().unzip();
+        let meaning = format!(
+            "read again: {}; connections stay open, new logins need a key that is listed now",
+            change.unwrap_or_default()
+        );
+        report("keys", &meaning, replaced.map(drop));
         if let Some(tls) = &self.tls {
             report("certificates", "read again; new connections use them", tls.reload());
         }
@@ -63,15 +67,21 @@ impl Reload {
 }
 
 impl Reload {
-    /// Replaces the keys with their shares and budgets, and returns the budgets. Does not wait for
+    /// Replaces the keys with their shares and budgets, and returns the budgets and a description
+    /// of the change. Fails without an admin, as agq never starts without one. Does not wait for
     /// the store, so that a removed key is refused while the store is away.
-    fn replace_keys(&self) -> anyhow::Result<BudgetTerms> {
+    fn replace_keys(&self) -> anyhow::Result<(BudgetTerms, String)> {
         let keys = self.key_source.read()?;
-        let terms = keys.budgets().clone();
+        ensure!(
+            keys.has_admin(),
+            "no key of an admin would be left, neither a session key nor one in [admins]; restart agq if that is meant"
+        );
+        let (terms, numbers) = (keys.budgets().clone(), keys.numbers());
         self.app.shares.set_keys(keys.shares());
         self.app.budgets.set(terms.clone());
-        self.keyring.replace(keys);
-        Ok(terms)
+        let gone = self.keyring.replace(keys);
+        let change = if gone.is_empty() { numbers } else { format!("{numbers}; gone: {}", gone.join(", ")) };
+        Ok((terms, change))
     }
 }
 
@@ -90,12 +100,10 @@ mod tests {
         sync::{Arc, Mutex},
     };
 
-    use clap::Parser;
-
     use super::Reload;
     use crate::{
         auth::{audit_log::AuditLog, keyring::Keyring},
-        config::Cli,
+        config::KeySource,
         startup::services::with_audit_log,
         store::{DocumentChange, DocumentKind},
     };
@@ -125,34 +133,47 @@ mod tests {
         String::from_utf8(bytes).unwrap()
     }
 
-    fn write_key(config: &Path, key: &str) {
-        let text = format!("[clients]\nalice = {{ key = '{key}', budget = {{ per = '1h', jobs = 5 }} }}\n");
-        std::fs::write(config, text).unwrap();
+    fn key(digit: &str) -> String {
+        digit.repeat(64)
+    }
+
+    /// Returns the table of a config file with the key 0 of an admin.
+    fn admin() -> String {
+        format!("[admins]\nroot = '{}'\n", key("0"))
+    }
+
+    /// Returns the table of a config file with the key `digit` of a client that has a budget.
+    fn client(digit: &str) -> String {
+        format!("[clients]\nalice = {{ key = '{}', budget = {{ per = '1h', jobs = 5 }} }}\n", key(digit))
+    }
+
+    /// Returns the reload of an agq with the config file `file` and its data in `dir`.
+    fn reload_of(dir: &Path, file: &Path) -> Reload {
+        let key_source = KeySource::of_config(file);
+        let keyring = Arc::new(Keyring::new(key_source.read().unwrap()));
+        let app = with_audit_log(dir, AuditLog::open(Some(&dir.join("audit.log"))).unwrap());
+        Reload { key_source, keyring, tls: None, app }
+    }
+
+    fn is_known(reload: &Reload, digit: &str) -> bool {
+        reload.keyring.identify(key(digit).as_bytes()).is_some()
     }
 
     #[tokio::test]
     async fn reload_replaces_keys_and_says_so_if_the_store_cannot_change_budgets() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("agq.toml");
-        let keys = ["1".repeat(64), "2".repeat(64)];
-        write_key(&file, &keys[0]);
-        let args = ["agq", "--data-dir", "unused", "--config"].map(str::to_owned);
-        let cli = Cli::try_parse_from(args.into_iter().chain([file.display().to_string()])).unwrap();
-        let config = cli.resolve().unwrap();
-        let audit = AuditLog::open(Some(&dir.path().join("audit.log"))).unwrap();
-        let app = with_audit_log(dir.path(), audit);
+        std::fs::write(&file, admin() + &client("1")).unwrap();
+        let reload = reload_of(dir.path(), &file);
         let unreadable = |_: Option<&str>| Ok(DocumentChange::Put("{".into()));
-        let stored = app.store.update_document(DocumentKind::Budget, "bob", Box::new(unreadable)).await;
+        let store = &reload.app.store;
+        let stored = store.update_document(DocumentKind::Budget, "bob", Box::new(unreadable)).await;
         stored.unwrap().unwrap();
-        let keyring = Arc::new(Keyring::new(config.keys));
-        let (key_source, app_of_reload) = (config.key_source, Arc::clone(&app));
-        let reload = Reload { key_source, keyring: Arc::clone(&keyring), tls: None, app: app_of_reload };
-        let is_known = |key: &String| keyring.identify(key.as_bytes()).is_some();
 
-        write_key(&file, &keys[1]);
+        std::fs::write(&file, admin() + &client("2")).unwrap();
         let log = log_of(&reload).await;
-        assert_eq!([is_known(&keys[0]), is_known(&keys[1])], [false, true]);
-        assert_eq!(app.budgets.of("alice").unwrap().jobs, Some(5));
+        assert_eq!(["1", "2"].map(|digit| is_known(&reload, digit)), [false, true]);
+        assert_eq!(reload.app.budgets.of("alice").unwrap().jobs, Some(5));
         let expected =
             "SIGHUP, budgets: not all of stored jobs are changed, for the store failed: the budget of bob";
         assert!(log.contains("SIGHUP, keys: read again") && log.contains(expected), "{log}");
@@ -165,8 +186,31 @@ mod tests {
 
         std::fs::write(&file, "[clients").unwrap();
         let log = log_of(&reload).await;
-        assert!(is_known(&keys[1]));
+        assert!(is_known(&reload, "2"));
         assert!(log.contains("SIGHUP, keys: not reloaded, because") && !log.contains("budgets"), "{log}");
         assert!(log.contains(reopened), "the other parts are reloaded: {log}");
+    }
+
+    #[tokio::test]
+    async fn reload_without_a_key_of_an_admin_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agq.toml");
+        std::fs::write(&file, admin() + &client("1")).unwrap();
+        let reload = reload_of(dir.path(), &file);
+        log_of(&reload).await;
+        for without_admin in [String::new(), client("2")] {
+            std::fs::write(&file, without_admin).unwrap();
+            let log = log_of(&reload).await;
+            let expected = "SIGHUP, keys: not reloaded, because no key of an admin would be left";
+            assert!(log.contains(expected), "{log}");
+            assert_eq!(["0", "1", "2"].map(|digit| is_known(&reload, digit)), [true, true, false]);
+            assert_eq!(reload.app.budgets.of("alice").unwrap().jobs, Some(5));
+        }
+
+        std::fs::write(&file, admin()).unwrap();
+        let log = log_of(&reload).await;
+        let expected = "1 admin, 0 clients, 0 workers, 0 agents; gone: client alice; connections stay";
+        assert!(log.contains(expected), "{log}");
+        assert_eq!(["0", "1"].map(|digit| is_known(&reload, digit)), [true, false]);
     }
 }
