@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use agenix_protocol::time::Timestamp;
 use anyhow::{Context, bail};
 use rustls::{
     RootCertStore, ServerConfig,
@@ -83,7 +84,7 @@ fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
         }
     };
     let (chain, key) = (certificates(&files.cert)?, private_key(&files.key)?);
-    warn_of_ca(&files.cert, &chain);
+    warn_of_refused(&files.cert, &chain);
     let config = builder.with_single_cert(chain, key).with_context(|| {
         let (cert, key) = (files.cert.display(), files.key.display());
         format!("the certificate in {cert} and the private key in {key} do not match")
@@ -91,27 +92,46 @@ fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Warns, because many clients, agx and agw among them, refuse the certificate of a CA.
-fn warn_of_ca(path: &Path, chain: &[CertificateDer<'static>]) {
-    if chain.first().is_some_and(is_of_ca) {
-        warn!(
-            "the certificate in {} is that of a CA (CA:TRUE), which agx and agw refuse: make it with \
-             `-addext basicConstraints=critical,CA:FALSE`, as docs/security.md shows",
-            path.display()
-        );
+/// Warns of certificates that clients, agx and agw among them, refuse.
+fn warn_of_refused(path: &Path, chain: &[CertificateDer<'static>]) {
+    for fault in faults(chain, UnixTime::now()) {
+        warn!("the certificate in {} {fault}", path.display());
     }
 }
 
-/// Returns true for a certificate that may sign others, and is no server's (RFC 5280 §4.2.1.9).
-fn is_of_ca(certificate: &CertificateDer<'_>) -> bool {
+/// Returns the faults of the certificates of a server at `now`, of which the first is its own.
+fn faults(chain: &[CertificateDer<'_>], now: UnixTime) -> Vec<String> {
+    let shown = |time: UnixTime| Timestamp(time.as_secs().saturating_mul(1000));
+    let fault = |(place, certificate): (usize, &CertificateDer<'_>)| match error_at(certificate, now)? {
+        webpki::Error::CaUsedAsEndEntity if place == 0 => Some(
+            "is that of a CA (CA:TRUE), which agx and agw refuse: make it with \
+             `-addext basicConstraints=critical,CA:FALSE`, as docs/security.md shows"
+                .to_owned(),
+        ),
+        webpki::Error::CertExpired { not_after, .. } => Some(format!(
+            "expired at {}, so clients refuse it: replace the file, and send SIGHUP",
+            shown(not_after)
+        )),
+        webpki::Error::CertNotValidYet { not_before, .. } => Some(format!(
+            "is not valid before {}, so clients refuse it: check the file, and the clock of this machine",
+            shown(not_before)
+        )),
+        _ => None,
+    };
+    chain.iter().enumerate().filter_map(fault).collect()
+}
+
+/// Returns the error of a certificate as that of a server at `now`: that of its validity before
+/// that of its use (RFC 5280 §4.2.1.9), and these before errors of its issuer.
+fn error_at(certificate: &CertificateDer<'_>, now: UnixTime) -> Option<webpki::Error> {
     let (Ok(entity), Ok(anchor)) =
         (EndEntityCert::try_from(certificate), anchor_from_trusted_cert(certificate))
     else {
-        return false;
+        return None;
     };
     let (algorithms, usage, anchors) = (webpki::ALL_VERIFICATION_ALGS, KeyUsage::server_auth(), [anchor]);
-    let verified = entity.verify_for_usage(algorithms, &anchors, &[], UnixTime::now(), usage, None, None);
-    matches!(verified, Err(webpki::Error::CaUsedAsEndEntity))
+    let verified = entity.verify_for_usage(algorithms, &anchors, &[], now, usage, None, None);
+    verified.err()
 }
 
 /// Reads a PEM file, without the byte order mark that editors on Windows put before it.
@@ -153,7 +173,11 @@ fn private_key(path: &Path) -> anyhow::Result<PrivateKeyDer<'static>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{TlsAcceptance, certificates, is_of_ca, private_key};
+    use std::time::Duration;
+
+    use rustls::pki_types::UnixTime;
+
+    use super::{TlsAcceptance, certificates, faults, private_key};
     use crate::settings::TlsFiles;
 
     #[test]
@@ -181,15 +205,26 @@ mod tests {
     }
 
     #[test]
-    fn tls_distinguishes_certificates_of_cas_and_servers() {
+    fn tls_names_certificates_that_clients_refuse() {
         let dir = tempfile::tempdir().unwrap();
         let make = |file: &str, more: &[&str]| {
             let usual = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "k.pem", "-out", file];
             openssl(dir.path(), &[&usual[..], &["-days", "1", "-subj", "/CN=x"], more].concat());
             certificates(&dir.path().join(file)).unwrap()
         };
-        assert!(is_of_ca(&make("usual.pem", &[])[0]));
-        assert!(!is_of_ca(&make("server.pem", &["-addext", "basicConstraints=critical,CA:FALSE"])[0]));
+        let of_ca = make("usual.pem", &[]);
+        let server = make("server.pem", &["-addext", "basicConstraints=critical,CA:FALSE"]);
+        let now = UnixTime::now();
+        let found = faults(&of_ca, now);
+        assert!(found.len() == 1 && found[0].starts_with("is that of a CA (CA:TRUE)"), "{found:?}");
+        assert_eq!(faults(&server, now), Vec::<String>::new());
+        let chain = [server, of_ca].concat();
+        assert_eq!(faults(&chain, now), Vec::<String>::new(), "a CA may follow");
+        let two_days = Duration::from_secs(now.as_secs() + 2 * 86_400);
+        for (time, words) in [(two_days, "expired at 20"), (Duration::ZERO, "is not valid before 20")] {
+            let found = faults(&chain, UnixTime::since_unix_epoch(time));
+            assert!(found.len() == 2 && found.iter().all(|fault| fault.starts_with(words)), "{found:?}");
+        }
     }
 
     #[test]
