@@ -24,7 +24,7 @@ impl KeyHash {
     /// Parses a key, or `sha256:` and its hash in hexadecimal. `origin` names the source in errors.
     pub(crate) fn read(text: &str, origin: &str) -> anyhow::Result<Self> {
         let text = text.trim();
-        if let Some(hex) = text.strip_prefix(HASHED) {
+        if let Some(hex) = hash_in(text) {
             let Some(hash) = bytes_of(hex) else {
                 bail!("the hash in {origin} is not `{HASHED}` and 64 hex digits");
             };
@@ -85,6 +85,12 @@ impl GeneratedKey {
     }
 }
 
+/// Returns the digits behind `sha256:`, also behind a byte order mark, which editors on Windows put
+/// before a text. A plain key keeps such a mark, because all programs that read its file send it.
+pub(crate) fn hash_in(text: &str) -> Option<&str> {
+    text.trim_start_matches('\u{feff}').strip_prefix(HASHED)
+}
+
 fn bytes_of(hex: &str) -> Option<[u8; 32]> {
     let digits: Option<Vec<u32>> = hex.chars().map(|digit| digit.to_digit(16)).collect();
     let digits = digits?;
@@ -128,8 +134,9 @@ mod tests {
     fn hash_is_accepted_in_place_of_a_key() {
         // Hash as printed by `printf %s KEY | sha256sum`.
         let hashed = "sha256:2CF24DBA5FB0A30E26E83B2AC5B9E29E1B161E5C1FA7425E73043362938B9824";
-        let read = KeyHash::read(&format!(" {hashed}\n"), "a test").unwrap();
-        assert!(is_same(&read, &KeyHash::of(b"hello")));
+        for text in [format!(" {hashed}\n"), format!("\u{feff}{hashed}\r\n")] {
+            assert!(is_same(&KeyHash::read(&text, "a test").unwrap(), &KeyHash::of(b"hello")), "{text:?}");
+        }
         for wrong in [hashed[..70].to_owned(), format!("{hashed}0"), hashed.replace('F', "G")] {
             let error = KeyHash::read(&wrong, "a test").unwrap_err().to_string();
             assert!(error.contains("64 hex digits") && !error.contains("2CF24"), "{error}");

@@ -12,7 +12,7 @@ use clap_complete::Shell;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::{BLOBS, default_data_dir};
-use crate::blobs::location::BlobLocation;
+use crate::{auth::session_key::hash_in, blobs::location::BlobLocation};
 
 const SERVER: &str = "The running agq";
 
@@ -84,7 +84,7 @@ impl TokenArgs {
         let addresses = Address::parse_all(&self.address).map_err(anyhow::Error::msg)?;
         let key = self.session_key_file.as_deref().map_or_else(default_key, key_in);
         let key = key.map_err(|error| anyhow!("{error}: {KEY_HELP}"))?;
-        if key.expose_secret().starts_with("sha256:") {
+        if hash_in(key.expose_secret()).is_some() {
             bail!(
                 "this is the hash of a key, which cannot log in: give the key itself with --session-key-file"
             );
