@@ -78,8 +78,8 @@ pub(crate) struct TokenArgs {
 }
 
 impl TokenArgs {
-    /// Returns the token with address, key and CA. Fails if the key is a hash, or if a CA is given
-    /// for an address without TLS.
+    /// Returns the token with address, key and CA. Fails if the key is a hash, if a CA is given for
+    /// an address without TLS, or if `agx join` would refuse the token because of its length.
     pub(crate) fn token(&self) -> anyhow::Result<Token> {
         let addresses = Address::parse_all(&self.address).map_err(anyhow::Error::msg)?;
         let key = self.session_key_file.as_deref().map_or_else(default_key, key_in);
@@ -96,7 +96,12 @@ impl TokenArgs {
         if ca.is_some() && !addresses.iter().any(Address::is_tls) {
             bail!("a CA is given, but {} is not TLS: write rediss://host:port", self.address);
         }
-        Ok(Token { agq: self.address.clone(), key, ca })
+        let token = Token { agq: self.address.clone(), key, ca };
+        let refused = |problem: String| {
+            anyhow!("`agx join` would refuse this token: {problem}; give the CA of agq alone with --tls-ca")
+        };
+        Token::parse(token.encode().expose_secret()).map_err(refused)?;
+        Ok(token)
     }
 }
 
@@ -286,5 +291,33 @@ impl ServerArgs {
         let tls = Tls { ca: self.tls_ca.clone(), cert: self.tls_cert.clone(), key: self.tls_key.clone() };
         let server = Address::parse(&self.addr).and_then(|address| Server::with_tls(vec![address], tls, key));
         server.map_err(|problem| anyhow!("{problem}; give the address of agq with --agq or AGQ_ADDR"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TokenArgs;
+
+    #[test]
+    fn token_that_agx_join_refuses_is_not_printed() {
+        let dir = tempfile::tempdir().unwrap();
+        let [key, ca] = ["worker.key", "ca.pem"].map(|name| dir.path().join(name));
+        let args = TokenArgs {
+            address: "rediss://agq.example:6380".into(),
+            session_key_file: Some(key.clone()),
+            tls_ca: Some(ca.clone()),
+        };
+        let token = |key_text: &str, ca_bytes: usize| {
+            std::fs::write(&key, key_text).unwrap();
+            std::fs::write(&ca, "c".repeat(ca_bytes)).unwrap();
+            args.token().map(drop).map_err(|error| error.to_string())
+        };
+        let key_text = "k".repeat(64);
+        assert_eq!(token(&key_text, 40_000), Ok(()));
+        let refused = token(&key_text, 50_000).unwrap_err();
+        assert!(refused.contains("it has more than 65536 bytes; give the CA of agq alone"), "{refused}");
+        for hash in ["sha256:0123", "\u{feff}sha256:0123"] {
+            assert!(token(hash, 1).unwrap_err().contains("this is the hash of a key"), "{hash:?}");
+        }
     }
 }
