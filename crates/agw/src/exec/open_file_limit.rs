@@ -37,8 +37,8 @@ pub(crate) struct OpenFileLimit {
 }
 
 impl OpenFileLimit {
-    /// Raises the limit for `slots` slots of a worker that was started with `open` files. Returns an
-    /// error, for the user, if the limit is too low for one job.
+    /// Raises the limit for `slots` slots of a worker that was started with `open` files. Returns
+    /// an error, for the user, if the limit is too low for one job.
     pub(crate) fn claim(slots: u32, open: u64) -> Result<Self, String> {
         let limit = raised(needed(slots, open));
         let Some(open_file_limit) = allowed(slots, limit, open) else {

@@ -34,8 +34,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers, which replace the default actions of the signals. `hangup` has that of
-    /// SIGHUP. With `with_stdin`, the end of stdin forces the end too, because the process that
+    /// Installs the handlers, which replace the default actions of the signals. `hangup` has that
+    /// of SIGHUP. With `with_stdin`, the end of stdin forces the end too, because the process that
     /// started the worker has exited.
     pub(crate) fn listen(with_stdin: bool, hangup: Signal) -> std::io::Result<Self> {
         let (tell, orphaned) = watch::channel(false);
