@@ -285,7 +285,9 @@ fn advice(kind: ErrorKind) -> &'static str {
         ErrorKind::ActionNotFound => "see the actions with `agx history`",
         ErrorKind::JobNotFound => "see the jobs of an action with `agx job list ACTION_ID`",
         ErrorKind::RetriesExceeded => "the job is dead: `agx job retry --force JOB_ID` retries it",
-        ErrorKind::JobNotFailed => "only failed jobs are retried, and with --force also dead and cancelled ones",
+        ErrorKind::JobNotFailed => {
+            "only failed jobs are retried, and with --force also dead and cancelled ones"
+        }
         ErrorKind::WorkflowNotFound => WORKFLOW_HELP,
         ErrorKind::WorkerNotRegistered => "see the workers with `agx worker list`",
         ErrorKind::ActionExists => "choose another --id; an id stands for one plan and its inputs",

@@ -64,7 +64,7 @@ pub(crate) async fn wait_for_worker(agq: &str, key: &str, worker_id: &str) -> Re
 }
 
 /// Returns true if the worker `worker_id` is one of `workers`, and takes jobs. The others may share
-/// the database, or may have ended so lately that agq does not know it yet.
+/// the database, or agq may not know yet that they have ended.
 fn takes_jobs(workers: &[WorkerStatus], worker_id: &str) -> bool {
     workers.iter().any(|worker| worker.worker_id.as_str() == worker_id && worker.state == "active")
 }
