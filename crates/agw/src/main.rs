@@ -91,9 +91,7 @@ use crate::{
     jobs::JobPool,
     resources::{MachineResources, Offer},
     stats::HostStats,
-    worker::{
-        WorkerEnd, WorkerLoop, capabilities::CapabilitySearch, lifecycle::Lifecycle, signals::Signals,
-    },
+    worker::{WorkerEnd, WorkerLoop, capabilities::CapabilitySearch, lifecycle::Lifecycle, signals::Signals},
 };
 
 const USAGE: u8 = 2;
