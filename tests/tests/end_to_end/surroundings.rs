@@ -126,7 +126,7 @@ fn every_limit_of_processes_ends_with_results_or_a_message() {
     let mut map = Command::new(bin.join("agx"));
     map.env("TMPDIR", &tmp).env("AGX_HOME", home(&lab)).env_remove("AGQ_SESSION_KEY");
     map.args(["map", "-k", "--", "echo", ":::", "a", "b", "c"]);
-    for limit in 3..=20 {
+    for limit in [3, 5, 7, 9, 12, 16, 20] {
         let nproc = format!("--nproc={limit}:{limit}");
         let user = ["setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups"];
         let launcher = [&user[..], &["prlimit", nproc.as_str(), "timeout", "60"]].concat();
