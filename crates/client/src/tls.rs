@@ -149,7 +149,8 @@ fn of_our_certificate(alert: AlertDescription) -> (String, &'static str) {
 /// Reads a PEM file. The error names the defect of the file.
 pub(crate) fn pem(content: &str, path: &Path) -> Result<Vec<u8>, String> {
     let shown = path.display();
-    let text = std::fs::read(path).map_err(|error| format!("cannot read the {content} in {shown}: {error}"))?;
+    let text =
+        std::fs::read(path).map_err(|error| format!("cannot read the {content} in {shown}: {error}"))?;
     let text = text.strip_prefix(BOM).map_or(text.clone(), <[u8]>::to_vec);
     if !contains(&text, b"-----BEGIN ") {
         return Err(format!("there is no {content} in {shown}: give a PEM file"));

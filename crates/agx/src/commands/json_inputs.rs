@@ -171,9 +171,10 @@ impl<'a> JsonInputs<'a> {
             let end = self.searched + length;
             self.count += 1;
             let object = serde_json::from_slice(&self.begun[start..end]);
-            inputs.push(object.map_err(|error| {
-                self.wrong(&format!("object {}: {error} of this object", self.count))
-            })?);
+            inputs
+                .push(object.map_err(|error| {
+                    self.wrong(&format!("object {}: {error} of this object", self.count))
+                })?);
             start = end;
         }
         self.begun.drain(..start);

@@ -35,7 +35,8 @@ pub(super) fn operator_note(words: &[String]) -> Option<String> {
         return None;
     }
     let behind_an_operand = words.windows(3).skip(1).filter(|three| !three[0].starts_with('-'));
-    let operator = behind_an_operand.map(|three| &three[1]).find(|word| OPERATORS.contains(&word.as_str()))?;
+    let operator =
+        behind_an_operand.map(|three| &three[1]).find(|word| OPERATORS.contains(&word.as_str()))?;
     Some(format!(
         "agx: '{operator}' is an argument of {program}, because no shell reads separate words; for a pipeline or a file \
          write the whole command as one word, in quotes"

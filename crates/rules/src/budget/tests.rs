@@ -5,7 +5,9 @@ use agenix_protocol::{
     time::Timestamp,
 };
 
-use super::{Budget, BudgetAmount, Exhausted, JobBudget, RunBound, RunChange, RunUse, SubmissionCharge, Usage};
+use super::{
+    Budget, BudgetAmount, Exhausted, JobBudget, RunBound, RunChange, RunUse, SubmissionCharge, Usage,
+};
 
 const HOUR: u64 = 3_600_000;
 const BOUND: RunBound = RunBound { cpu_ms: 60_000, output_bytes: 100 };

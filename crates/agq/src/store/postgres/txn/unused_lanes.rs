@@ -10,8 +10,7 @@ use tracing::debug;
 use crate::store::{
     DocumentKind, UnusedRecords,
     postgres::{
-        codec::or_skip, connection::Pool, lane_cache::lane_of, limit_ends::document_in, sql_types,
-        txn::PgTxn,
+        codec::or_skip, connection::Pool, lane_cache::lane_of, limit_ends::document_in, sql_types, txn::PgTxn,
     },
 };
 
