@@ -140,7 +140,7 @@ fn signals_to_the_leader_of_the_session_reach_the_worker() {
         worker.wait_for_log(effect);
     }
     worker.press(CTRL_C);
-    worker.end().expect(1);
+    worker.end().expect(4);
     assert_eq!(action(&lab, &agq, "wait")["pending"], 1, "the second signal ends the job");
     assert!(is_gone(task));
 }

@@ -46,7 +46,7 @@ mod tests {
 
     use agenix_protocol::{
         documents::{JobUpdate, parse, parse_object},
-        ids::JobId,
+        ids::{JobId, PlanId},
     };
     use agenix_rules::{
         capability::ClaimantCapabilities,
@@ -57,19 +57,25 @@ mod tests {
         app::{AppState, Caller, Submitter},
         service::{jobs, plans, workflow},
         startup::services::without_tasks,
-        store::Claimant,
+        store::{Claimant, StoredPlan},
     };
 
-    const PLAN: &[u8] = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#;
+    const PLANS: [&[u8]; 2] = [
+        br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#,
+        br#"{"plan_id":"q","tasks":[{"task_number":1,"command":"true"}]}"#,
+    ];
     const CHAIN: &[u8] = br#"{"type":"chain","steps":[
         {"type":"plan.p","args":[{}],"options":{"queue":"q"}},
-        {"type":"plan.p","args":[{}],"options":{"queue":"q"}}]}"#;
+        {"type":"plan.q","args":[{}],"options":{"queue":"q"}}]}"#;
 
-    /// Submits a chain of two jobs. Without the reaper, nothing but reports can advance it.
+    /// Submits a chain of jobs of the plans `p` and `q`. Without the reaper, nothing but reports can
+    /// advance the chain.
     async fn begun_chain() -> (tempfile::TempDir, Arc<AppState>, Caller, Workflow) {
         let dir = tempfile::tempdir().unwrap();
         let app = without_tasks(dir.path(), |_| {});
-        plans::submit(&app, Submitter::NOBODY, PLAN).await.unwrap();
+        for plan in PLANS {
+            plans::submit(&app, Submitter::NOBODY, plan).await.unwrap();
+        }
         let begun = workflow::submit(&app, None, parse_object(CHAIN).unwrap()).await.unwrap();
         (dir, app, Caller::new("connection:1".into(), 1, "test", None), begun)
     }
@@ -94,6 +100,20 @@ mod tests {
             jobs::report(&app, &caller, &job_id, update, None).await.unwrap();
         }
         assert_eq!(workflow::get(&app, &begun.id).await.unwrap().stage, StepState::Completed);
+    }
+
+    #[tokio::test]
+    async fn report_is_accepted_although_the_next_step_cannot_be_submitted_at_the_moment() {
+        let (_dir, app, caller, begun) = begun_chain().await;
+        let job_id = claim(&app, &caller).await;
+        let plan_id: PlanId = "q".parse().unwrap();
+        assert!(app.store.delete_plan(&plan_id, None).await.unwrap().unwrap());
+        let damaged = StoredPlan::unsigned(plan_id, "?".into(), app.clock.now());
+        assert!(app.store.add_plan(damaged.into()).await.unwrap().unwrap());
+        let update: JobUpdate = parse(br#"{"status":"completed","attempt":1}"#).unwrap();
+        jobs::report(&app, &caller, &job_id, update, None).await.unwrap();
+        let known = workflow::get(&app, &begun.id).await.unwrap();
+        assert_eq!((known.stage, known.steps[0].stage), (StepState::Running, StepState::Completed));
     }
 
     #[tokio::test]

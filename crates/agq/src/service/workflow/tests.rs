@@ -212,21 +212,6 @@ async fn workflow_goes_on_beside_a_step_whose_input_cannot_be_read_at_the_moment
 }
 
 #[tokio::test]
-async fn report_is_accepted_although_the_next_step_cannot_be_submitted_at_the_moment() {
-    let (dir, app) = open().await;
-    let two_inputs = CHAIN.replace("[{}]", "[{},{}]");
-    let id = begin(&app, &two_inputs).await;
-    complete_next(&app, large_output(&app, &[b'x'; 100_000]).await).await;
-    let blobs = dir.path().join("blobs");
-    std::fs::remove_dir_all(&blobs).unwrap();
-    BlobDirectory::open(&blobs).unwrap();
-    complete_next(&app, CapturedOutput::whole(b"7".to_vec())).await;
-    let known = get(&app, &id).await.unwrap();
-    assert_eq!((known.stage, known.steps[0].stage), (StepState::Running, StepState::Completed));
-    assert!(!is_submitted(&app, &known.steps[1]).await);
-}
-
-#[tokio::test]
 async fn workflow_fails_at_a_step_whose_input_is_lost() {
     let (_dir, app) = open().await;
     let id = begin(&app, CHAIN).await;
