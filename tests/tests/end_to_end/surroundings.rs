@@ -110,7 +110,7 @@ fn map_whose_parent_ignored_the_end_of_children_sees_the_end_of_its_own() {
 #[test]
 fn every_limit_of_processes_ends_with_results_or_a_message() {
     if !geteuid().is_root() {
-        // The limit would count the other processes of this user.
+        println!("SKIPPED: the limit would count the other processes of this user; run the test as root");
         return;
     }
     let lab = Lab::on_files();

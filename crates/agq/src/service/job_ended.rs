@@ -68,8 +68,8 @@ mod tests {
         {"type":"plan.p","args":[{}],"options":{"queue":"q"}},
         {"type":"plan.q","args":[{}],"options":{"queue":"q"}}]}"#;
 
-    /// Submits a chain of jobs of the plans `p` and `q`. Without the reaper, nothing but reports can
-    /// advance the chain.
+    /// Submits a chain of jobs of the plans `p` and `q`. Without the reaper, nothing but reports
+    /// can advance the chain.
     async fn begun_chain() -> (tempfile::TempDir, Arc<AppState>, Caller, Workflow) {
         let dir = tempfile::tempdir().unwrap();
         let app = without_tasks(dir.path(), |_| {});
